@@ -131,16 +131,14 @@ def test_temporaries_and_what_holds_no_file_are_no_sources(home: Home) -> None:
         assert home.tick() == {}
 
 
-@pytest.mark.parametrize("cursor", [None, "", "nonsense", '{"sources": [1]}', '{"old": true}'])
-def test_with_a_lost_cursor_the_same_runs_are_asked_for_which_dagster_does_not_repeat(
-    home: Home, cursor: str | None
-) -> None:
+def test_with_a_lost_cursor_the_same_runs_are_asked_for_which_dagster_does_not_repeat(home: Home) -> None:
     home.put("lab.json")
     home.tick()
     asked = home.tick()
-    home.cursor = cursor
-    assert home.tick() == {}
-    assert home.tick() == asked
+    for cursor in (None, "", "nonsense", '{"sources": [1]}', '{"old": true}'):
+        home.cursor = cursor
+        assert home.tick() == {}
+        assert home.tick() == asked
 
 
 def test_the_state_of_a_source_tells_every_change(home: Home) -> None:
