@@ -15,7 +15,7 @@ from migrations.normalize.path_hints import given_names, hardware_part, spaced
 from migrations.normalize.plain_columns import ReadColumns
 from migrations.normalize.plain_rows import find_rows
 from migrations.normalize.record_builder import CellDraft, Machine, NamesInFile, outcome, reason_unless_ok
-from migrations.normalize.records import Part, Remark, refuse
+from migrations.normalize.records import Part, RefusedCell, Remark, refuse
 from migrations.normalize.units import count, number
 from migrations.sources.documents import Document
 
@@ -72,19 +72,9 @@ def _row(source_path: str, pointer: str, row: Mapping[str, Any], columns: ReadCo
         column = columns.meanings.get("hardware") or columns.meanings["device"]
         reason = f"{column} {name!r} does not say which hardware it is: add a column hardware (cpu, cuda, …)"
         return refuse(pointer, "hardware_unknown", reason, dict(row))
-    given = {ours: row.get(theirs) for ours, theirs in columns.figures.items()}
-    of_no_unit = [ours for ours, value in given.items() if unit_in(ours) == "" and _is_measured(value)]
-    if of_no_unit and columns.unit is None:
-        ours = of_no_unit[0]
-        theirs = columns.figures[ours]
-        stated_time = f"{theirs} {str(row[theirs])[:_MAX_CHARACTERS]}"
-        reason = f"{stated_time} may be seconds or milliseconds: `--map {theirs}={ours}_s` says which it is"
-        return refuse(pointer, "unit_missing", reason, dict(row))
-    # A figure with its own unit goes first, because the first of one statistic is read.
-    with_unit = {ours: value for ours, value in given.items() if ours not in of_no_unit}
-    given = with_unit | {
-        name: given[ours] for ours in of_no_unit if (name := f"{ours}_{columns.unit}") not in with_unit
-    }
+    given = _figures_with_units(pointer, row, columns)
+    if isinstance(given, RefusedCell):
+        return given
     of_tokens = token_figures(given)
     usual = "generation" if of_tokens else "inference"
     mode = _MODES.get(str(stated.get("mode", usual)).strip().casefold())
@@ -125,6 +115,21 @@ def _row(source_path: str, pointer: str, row: Mapping[str, Any], columns: ReadCo
     }
     why = reason_unless_ok(status, stated.get("error"), stated.get("status"))
     return cell.result(status, {**sizes, **(figures if status == "ok" else {})}, reason=why)
+
+
+def _figures_with_units(pointer: str, row: Mapping[str, Any], columns: ReadColumns) -> dict[str, Any] | RefusedCell:
+    """Return the row's figures by names that state their units; a refusal for a time without a unit."""
+    given = {ours: row.get(theirs) for ours, theirs in columns.figures.items()}
+    of_no_unit = [ours for ours, value in given.items() if unit_in(ours) == "" and _is_measured(value)]
+    if of_no_unit and columns.unit is None:
+        ours = of_no_unit[0]
+        theirs = columns.figures[ours]
+        stated_time = f"{theirs} {str(row[theirs])[:_MAX_CHARACTERS]}"
+        reason = f"{stated_time} may be seconds or milliseconds: `--map {theirs}={ours}_s` says which it is"
+        return refuse(pointer, "unit_missing", reason, dict(row))
+    # A figure with its own unit goes first, because the first of one statistic is read.
+    with_unit = {ours: value for ours, value in given.items() if ours not in of_no_unit}
+    return with_unit | {name: given[ours] for ours in of_no_unit if (name := f"{ours}_{columns.unit}") not in with_unit}
 
 
 def _is_measured(value: Any) -> bool:
