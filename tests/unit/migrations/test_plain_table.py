@@ -29,11 +29,13 @@ PAGE = Path(__file__).parents[3] / "docs/reference/plain-table.md"
 def imported(
     tmp_path: Path, text: str, *words: str, name: str = "mine.csv"
 ) -> tuple[dict[str, Any], list[ResultRecorded]]:
-    """The one document's report, and all results of the log."""
+    """The one document's report, and all results of the log. No tables are made, which would take most of the time."""
     tmp_path.mkdir(exist_ok=True)
     table = tmp_path / name
     table.write_text(text)
-    done = CliRunner().invoke(app, ["migrate", str(table), "--home", str(tmp_path / "home"), "--json", *words])
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("accel_platform.cli.data.migrate.follow_log", lambda _: None)
+        done = CliRunner().invoke(app, ["migrate", str(table), "--home", str(tmp_path / "home"), "--json", *words])
     assert done.exit_code == 0, done.exception
     log = EventLog.open(Settings(home=tmp_path / "home"))
     results = [event.payload for event in log.read(types={"ResultRecorded"})]
