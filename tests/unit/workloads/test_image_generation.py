@@ -243,6 +243,7 @@ def test_steps_guidance_and_size_change_what_is_computed() -> None:
     assert cost_of(larger, batch_size=1).flops > 2 * guided.flops
 
 
+@pytest.mark.slow
 def test_a_prepared_model_runs_and_draws_what_the_reference_draws(tmp_path: Path) -> None:
     for architecture in IMAGE_GENERATORS:
         spec, artifacts = _tiny(architecture), Artifacts(tmp_path / architecture)
