@@ -119,7 +119,7 @@ def difference(claims: Iterable[DocumentClaim], stored: dict[UUID, EventDigest])
 
 
 def _is_duplicate(outer: _Document, ledger: Ledger) -> bool:
-    """Return whether the import recorded a document as a duplicate, and so nothing inside it."""
+    """Return whether the import recorded a document as a duplicate, and therefore nothing inside it."""
     return outer.inside_a_copy or entry_of(outer.origin, ledger).document.outcome == "duplicate"
 
 

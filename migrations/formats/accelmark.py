@@ -96,7 +96,7 @@ def _report(result: Mapping[str, Any], scenario: str, suite: _Suite) -> LoadRepo
 
 
 def _one_at_a_time(metrics: Mapping[str, Any], suite: _Suite) -> dict[str, Any]:
-    """Return the load of one user: what a run takes beyond first tokens goes over the time of one token."""
+    """Return the load of one user. The time per token is the run's time beyond first tokens over all further tokens."""
     first, token = (_percentiles(metrics, name) for name in ("ttft", "tpot"))
     elapsed = quantity(metrics.get("elapsed_seconds_median"))
     if not elapsed or not suite.requests or not first.get("p50") or not token.get("p50"):

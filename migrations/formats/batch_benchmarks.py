@@ -42,7 +42,7 @@ def parse(document: Document) -> Iterator[Part]:
 
 
 def _without_data(document: Document, where: str, model: str, run: dict[str, Any]) -> Iterator[Part]:
-    """Yield what the run says of itself: its summary by batch size, else how it ended."""
+    """Yield the run's own account: its summary by batch size, else its status."""
     whole = document.value
     named = NamesInFile((run.get("model") or model,), run.get("hardware") or whole.get("hardware"))
     times = (run.get("timestamp"), whole.get("timestamp"))

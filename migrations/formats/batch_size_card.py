@@ -1,6 +1,6 @@
 """Cards of one model on one hardware: `batch_sizes.{"1"}{throughput, latency_ms, memory_usage_mb, success}`.
 
-Most cards there are were invented; that is for `rules.py` to say, here they are read as they stand.
+Most known cards were invented. `suspicion/rules.py` marks them; here they are read as they stand.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Direct benchmarks of one model: `batch_results.{"1"}{latencies_ms[], throughput_items_per_second, memory_mb}`.
 
-`memory_mb` is what the process held resident at the end of the batch size. That is no peak, so it stays a statement of
-the file, under `original`.
+`memory_mb` is the resident memory of the process at the end of the batch size. That is no peak, so it stays a statement
+of the file, under `original`.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """EvalScope's `benchmark_summary.json`: one load, with the percentiles and the arguments in files beside it.
 
-Names and units of columns changed between versions; each tells its unit. Time per output token counted other tokens in
-some of them, so ours follows from the means of whole requests, first tokens and lengths.
+Names and units of columns changed between versions; each tells its unit. Some of them count other tokens in the time
+per output token. So it is computed from the means of whole requests, first tokens and lengths.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Functionality checks: whether a model's test script ended with exit code 0 on a hardware. No figure is measured.
 
-Success means the script ended, no more; what it printed stays with the row, for it often says that all was mocked.
+Success means only that the script ended. Its output stays with the row, because it often says that all was mocked.
 """
 
 from __future__ import annotations

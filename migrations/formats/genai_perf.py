@@ -1,7 +1,7 @@
 """GenAI-Perf's and AIPerf's statistics: `{metric}{unit, avg, p50, p90, …}` as JSON, or a CSV with the unit in the name.
 
 Neither tells the hardware, unless AIPerf watched one kind of GPU; a CSV has no model either, and its place may name
-both. AIPerf writes the same figures several times: the JSON of the run is read, and not what it repeats beside it.
+both. AIPerf writes the same figures several times: the JSON of the run is read, and the files that repeat it are not.
 """
 
 from __future__ import annotations
@@ -155,7 +155,7 @@ def _number(value: Any) -> float | None:
 
 
 def _watched_gpu(content: Mapping[str, Any]) -> str | None:
-    """Return the name of the GPU that was watched; None where there were several, of which nobody tells who served."""
+    """Return the name of the GPU that was watched; None for several, because the file does not say which served."""
     endpoints = object_of(object_of(content.get("telemetry_data")).get("endpoints"))
     gpus = [gpu for endpoint in endpoints.values() for gpu in object_of(object_of(endpoint).get("gpus")).values()]
     return text_of(object_of(gpus[0]).get("gpu_name")) if len(gpus) == 1 else None

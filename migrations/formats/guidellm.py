@@ -1,6 +1,6 @@
 """GuideLLM's `benchmarks.json`: one load after another, requests in seconds and tokens in milliseconds.
 
-Its time per output token counts the first token in; its inter-token latency does not, and is read for it. Versions up
+Its time per output token includes the first token. Its inter-token latency does not, and is read instead. Versions up
 to 0.6 keep the question in `args`, later ones in `config.spec`; those up to 0.3 keep the load with each benchmark. The
 same report may be YAML.
 """
@@ -106,7 +106,7 @@ def _first_error(benchmark: Mapping[str, Any]) -> str | None:
 
 
 def _requested_load(strategy: Mapping[str, Any]) -> tuple[Any, Any]:
-    """Return the requests per second and the requests at once that were asked for; None for what was not."""
+    """Return the requested requests per second and requests at once; None for the one that was not requested."""
     kind = strategy.get("type_")
     if kind == "synchronous":
         return None, 1

@@ -1,8 +1,9 @@
 """inference-perf's `stage_N_lifecycle_metrics.json`: one stage of a load, in seconds; its summary of all stages.
 
-A stage of so many requests at once states a rate as well, which nobody asked for. Versions from 0.7 on call the lengths
-of prompts `prompt_tokens`. Its time per output token counts pieces of the stream, and a token may have several. So ours
-follows from the means of whole requests and lengths. The file names neither model nor hardware: its place may.
+A stage with a number of requests at once also states a rate, which was not requested. Versions from 0.7 on call the
+lengths of prompts `prompt_tokens`. Its time per output token counts pieces of the stream, and a token may have several.
+So the time per token is computed from the means of whole requests and lengths. The file names neither model nor
+hardware; its folder may.
 """
 
 from __future__ import annotations

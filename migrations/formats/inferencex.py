@@ -19,7 +19,7 @@ from migrations.tools.load_report import STATISTICS, LoadReport, record
 _PER_GPU = ("tput_per_gpu", "output_tput_per_gpu", "input_tput_per_gpu")
 _TIMES = ("ttft", "tpot", "itl", "e2el")
 _ENGINES = {"trt": "trtllm"}
-"""Elsewhere `trt` is TensorRT, which serves no language models by itself."""
+"""Engines by names of frameworks. In other files `trt` is TensorRT, which serves no language models by itself."""
 _AROUND_ENGINE = re.compile(r"^dynamo-|-disagg$")
 """Parts that the name of a framework of several workers has around the engine's name: `dynamo-trt`, `sglang-disagg`."""
 _RUNNER = re.compile(r"-[a-z]+_\d+$")
@@ -96,7 +96,7 @@ def _model(row: Mapping[str, Any]) -> str | None:
 
 
 def _configuration(row: Mapping[str, Any], workers: Mapping[str, int]) -> dict[str, Any] | None:
-    """Return what makes a row no load of one plain engine; None for a plain one."""
+    """Return the configuration that makes a row no load of one plain engine; None for a plain one."""
     speculation = text_of(pick(row, "spec_decoding", "spec_method"))
     speculative = speculation not in (None, "none")
     for flag in ("disagg", "is_multinode"):

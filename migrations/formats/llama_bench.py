@@ -155,7 +155,7 @@ def _flags_set(row: Mapping[str, Any]) -> list[str]:
 
 
 def joint_name(devices: Sequence[str], *, is_split: bool) -> str | None:
-    """Return what devices are called together: llama.cpp splits a model over all of them unless told otherwise."""
+    """Return the common name of several devices, over all of which llama.cpp splits a model by default."""
     if len(set(devices)) > 1:
         return ", ".join(devices)
     return with_count(len(devices) if is_split else 1, devices[0]) or None if devices else None

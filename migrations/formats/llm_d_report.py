@@ -1,7 +1,7 @@
 """llm-d's Benchmark Report, versions 0.2 and 0.2.1, as YAML or JSON: a stack, a load, and what users saw.
 
-Figures have units of their own. Tools define the time per output token in different ways, so it follows from the means
-of whole requests and lengths where these are known.
+Figures have units of their own. Tools define the time per output token in different ways. So it is computed from the
+means of whole requests and lengths where these are known.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""LLMPerf's summaries: `results_{metric}_s_{statistic}`, seconds per request of how many at once.
+"""LLMPerf's summaries: `results_{metric}_s_{statistic}`, seconds per request, and the number of requests at once.
 
 A request joins whatever batch the service makes, so no batch size is recorded; the service's hardware is not told.
 """

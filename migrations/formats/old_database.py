@@ -30,7 +30,7 @@ _KNOWN = _DESCRIBING | _RESULTS | _TESTS | _SPECIAL
 def detect(document: Document) -> float:
     """Return high confidence where tables with names of the old schemas have their keys, or are all empty.
 
-    Other people's databases have a table `benchmark_results`, too.
+    Other people's databases may have a table `benchmark_results` as well.
     """
     tables = document.value if document.kind == "tables" else {}
     known = [rows for name, rows in tables.items() if name in _KNOWN]
@@ -68,7 +68,7 @@ def parse(document: Document) -> Iterator[Part]:
 
 
 class _JoinedTables:
-    """Rows with what the describing tables say of their model, hardware and run."""
+    """Rows joined with the tables that describe their model, hardware and run."""
 
     def __init__(self, tables: Mapping[str, Rows]) -> None:
         self._models = _first_by(tables.get("models", []), "model_id")

@@ -1,4 +1,4 @@
-"""OpenVINO benchmark_app as text: its sectioned CSV report (`name;value`), or what it prints on the console.
+"""OpenVINO benchmark_app as text: its sectioned CSV report (`name;value`), or its console output.
 
 Newer versions print latencies below 1 ms in microseconds, and the precision that the device computes in.
 """
@@ -25,7 +25,7 @@ _FIRST_STEP = re.compile(r"\[Step 1/\d+\]")
 _TITLE = re.compile(rf"{_FIRST_STEP.pattern}|\[ ?INFO ?\] (?:Count|Execution Devices)", re.IGNORECASE)
 _ARGUMENT = re.compile(r"(?:^|\s)-(?P<name>m|d|b|nireq|nstreams|hint|api|ip|nthreads)[ =](?P<value>[^\s]+)")
 _RESULTS = re.compile(r"execution results|throughput\s*:\s*\d", re.IGNORECASE)
-"""Where a report's results begin, or a console's end."""
+"""Line at which a report's results begin, or a console's output ends."""
 _BATCH = re.compile(r"batch size:\s*(?P<size>\d+)", re.IGNORECASE)
 _REQUESTS = re.compile(r"(?P<count>\d+) infer(?:ence)? requests", re.IGNORECASE)
 

@@ -28,7 +28,7 @@ def detect(document: Document) -> float:
 
 
 def parse(document: Document) -> Iterator[Record | RefusedCell]:
-    """Yield one record; what comes with several data shapes keeps the latencies of each."""
+    """Yield one record; a run with several data shapes keeps the latencies of each."""
     found: dict[str, Any] = {}
     for section in _SECTIONS:
         for name, value in object_of(document.value.get(section)).items():

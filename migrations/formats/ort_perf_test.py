@@ -1,4 +1,4 @@
-"""ONNX Runtime's `onnxruntime_perf_test`: what it prints, or its result file of `model,seconds,bytes,cpu %,run` lines.
+"""ONNX Runtime's `onnxruntime_perf_test`: its output, or its result file of `model,seconds,bytes,cpu %,run` lines.
 
 Latencies of the statistics are seconds, averages milliseconds. The batch is the model's input's and is not written.
 Neither form names the execution provider unless its command or a `using …` line is part of the text.

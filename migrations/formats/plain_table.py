@@ -46,7 +46,7 @@ def detect(document: Document) -> float:
 
 
 def parse(document: Document) -> Iterator[Part]:
-    """Yield one record per row, and what the author should know of the columns."""
+    """Yield one record per row, and remarks on the columns for the table's author."""
     table = find_rows(document)
     if table is None:
         return
@@ -138,7 +138,7 @@ def _is_measured(value: Any) -> bool:
 
 
 def _lacking_figure(row: Mapping[str, Any], columns: ReadColumns) -> str:
-    """Say what stands where a figure should, and how to write a figure or a failure."""
+    """Return the reason for a row without a figure: the text in its place, and how to write a figure or a failure."""
     given = [f"{theirs} {row[theirs]!r}" for theirs in columns.figures.values() if row.get(theirs) not in (None, "")]
     if not given:
         return "no figure: a run that failed needs status=failed, or an error"

@@ -58,7 +58,7 @@ def _is_own_row(value: Any) -> bool:
 
 
 def _row(records: Iterator[Mapping[str, Any]]) -> dict[str, Any]:
-    """Return what the records of a run say of it, under the tool's own names."""
+    """Return the records of a run as one row, under the tool's own names."""
     row: dict[str, Any] = {}
     for record in records:
         benchmark, metric = object_of(record.get("benchmark")), object_of(record.get("metric"))

@@ -1,4 +1,4 @@
-"""Qualcomm AI Hub's `perf.yaml`: what each network reached on each device with each runtime, in both its layouts."""
+"""Qualcomm AI Hub's `perf.yaml` in both its layouts: figures of each network on each device with each runtime."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _NOT_OURS = re.compile(r"[:-]\s+[&*]\w|[\[{](?![\]}])|.{400}")
 
 
 _ENDING = 3
-"""An error so many lines from the end is the ending's."""
+"""Most lines before the end in which an error counts as a truncated ending."""
 
 
 class _MappingWithLine(dict[str, Any]):

@@ -52,7 +52,7 @@ _ENGINES = {"engine": "sglang", "runtime": "sglang", "tensorrt-llm": "trtllm", "
 _OF_CLIENT = re.compile(r"-(?:oai|chat|native|embeddings?|pooling|rerank|completions?).*")
 """Ending after the engine in a client's name, as in `sglang-oai-chat` or `vllm-rerank`."""
 _NEAR = 0.02
-"""Share by which requests of one asked length may differ from it."""
+"""Largest relative difference of a request's length from the requested one."""
 _RATES = (
     "input_throughput",
     "output_throughput",
@@ -156,7 +156,7 @@ def _figures(row: Mapping[str, Any], completed: int | None) -> dict[str, Any]:
 def _length(row: Mapping[str, Any], side: str, completed: int | None) -> int | None:
     """Return the tokens of a request: those asked for where the requests had them, else their mean.
 
-    SGLang writes the lengths of its random data set with any other, too, and draws lengths up to them.
+    SGLang writes the lengths of its random data set also with other data sets, and draws lengths up to them.
     """
     asked = count(pick(row, f"random_{side}_len", f"random_{side}"), at_least=1)
     total = count(row.get(f"total_{side}_tokens"), at_least=1)
@@ -177,7 +177,7 @@ def _makes_no_token(row: Mapping[str, Any]) -> bool:
 def _of_requests(row: Mapping[str, Any]) -> dict[str, float]:
     """Return statistics of a detailed file's requests, under the names that the tools give them.
 
-    Only of metrics of which the file states none: figures of two makings contradict each other.
+    Only for metrics that the file does not state, because two ways of computing a figure contradict each other.
     """
     found: dict[str, list[float]] = {"ttft": [], "tpot": [], "e2el": _whole_ms(row)}
     firsts, gaps, lengths = row.get("ttfts"), row.get("itls"), row.get("output_lens")

@@ -1,4 +1,4 @@
-"""The body of the old skill tests, which several formats carry: what each hardware's keys, examples and times say.
+"""Body of the old skill tests, which several formats contain: keys, examples and times of each hardware.
 
 A body is nested (`status`, `examples`, `metadata`) or flat (`cpu_init`, `cuda_output_example`, `cuda_generation_time`).
 Its seconds are those of one call. An outcome text that begins with an error is a failure, whatever the label beside it.

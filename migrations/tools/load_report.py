@@ -1,4 +1,4 @@
-"""Reports of load generators: what a served model's users saw under one load, whatever tool asked.
+"""Common form of load generators' reports: times of a served model's users under one load.
 
 One definition of time per output token holds for all: the time after the first token over the tokens after it. Some
 tools have another: GuideLLM counts the first token in, inference-perf the pieces of the stream. Then it follows from
