@@ -175,12 +175,11 @@ def _competing() -> list[dict[str, Any]]:
 
 @pytest.mark.parametrize("name", CHARTS)
 def test_equal_rows_make_equal_charts_in_whichever_order_they_come(name: str) -> None:
-    rows = _competing()
-    first = CHARTS[name].draw(rows, [])
-    drawn = {json.dumps(first.to_dict())}
+    rows, drawn = _competing(), set()
     for seed in range(3):
         random.Random(seed).shuffle(rows)
-        drawn.add(json.dumps(CHARTS[name].draw(rows, []).to_dict(validate=False)))  # equal to what was validated
+        # Held to the schema only where the test above draws nothing, because that takes half of the time.
+        drawn.add(json.dumps(CHARTS[name].draw(rows, []).to_dict(validate=name in _NOT_THERE)))
     assert len(drawn) == 1
 
 
