@@ -38,7 +38,7 @@ class Target:
     hardware: str
     backend: str
     device_id: str | None
-    """None for imported results that name no device, and so may be of different ones."""
+    """Id of the device; None for imported results that name none and may be of different devices."""
     device: str | None = field(default=None, compare=False)
     """Display name. Different devices may share one."""
 

@@ -145,7 +145,7 @@ class Workload:
     size: float | None
     """Input tokens of an item; None for images and other inputs of a fixed size."""
     precision: str | None
-    """None where it is not stated."""
+    """Precision of the weights; None where it is not stated."""
     cost: ItemCost | None = None
     """Cost of one item at this size. None where it is unknown, and in generation."""
     output_tokens: int | None = None

@@ -25,7 +25,7 @@ Array = npt.NDArray[np.float64]
 _INITIAL_LOG_FACTORS = (0.3, 0.3, 0.5, -3.0, 0.0)
 """Natural logs of a, b, c, d (in ms per launch) and f: the start of the fit, and the center of its prior."""
 _GENERATION_LOG_FACTORS = (0.9, 1.2, 0.5, -3.0, 0.0)
-"""The same for generation, whose steps are layers of tokens."""
+"""`_INITIAL_LOG_FACTORS` for generation, whose steps are layers of tokens."""
 _UNFITTED = 1e3
 """Weight of the prior of f if no device ran both compiled and other code, so that f keeps its initial value."""
 _PRIOR_WEIGHT = 0.03
