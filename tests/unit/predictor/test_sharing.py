@@ -73,9 +73,17 @@ def no_grace(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sharing, "_UNSEEN_S", -60)
 
 
+@pytest.fixture(params=["directory", "bucket"])
+def location(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    """An empty store in a directory or an object storage; other tests compare the kinds of object storages."""
+    if request.param == "directory":
+        return str(tmp_path / "store")
+    return f"{request.getfixturevalue('bucket')}/some/prefix"
+
+
 @pytest.fixture
 def team_anywhere(prepared: tuple[Path, Path], location: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Team:
-    """Two machines with one log, in a store of each kind; the first has trained."""
+    """Two machines with one log at the location; the first has trained."""
     monkeypatch.setenv("ACCEL_LOG_URI", location)
     return _team(prepared[0], location, tmp_path)
 

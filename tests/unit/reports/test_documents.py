@@ -86,6 +86,11 @@ def everything(reader: Reader) -> ReportDocument:
     return report("comprehensive", reader, Selection())
 
 
+@pytest.fixture(scope="module")
+def page(everything: ReportDocument) -> str:
+    return render(everything, "html").decode()
+
+
 @pytest.mark.parametrize("kind", [kind for kind in KINDS if kind != "comprehensive"])
 def test_a_report_says_of_what_it_is_and_what_it_lacks(reader: Reader, kind: str) -> None:
     document = report(kind, reader, Selection(hardware=("cpu", "openvino")))
@@ -99,8 +104,7 @@ def test_a_report_says_of_what_it_is_and_what_it_lacks(reader: Reader, kind: str
 
 
 @pytest.mark.slow
-def test_a_page_is_one_file_that_fetches_and_runs_nothing(everything: ReportDocument) -> None:
-    page = render(everything, "html").decode()
+def test_a_page_is_one_file_that_fetches_and_runs_nothing(everything: ReportDocument, page: str) -> None:
     seen = _Outside()
     seen.feed(page)
     assert seen.fetched == []
@@ -129,12 +133,11 @@ def test_the_formats_hold_the_same_tables(everything: ReportDocument) -> None:
         assert all(section.heading in text for section in everything.sections)
 
 
-def test_findings_come_first_then_charts_then_tables(everything: ReportDocument) -> None:
+def test_findings_come_first_then_charts_then_tables(everything: ReportDocument, page: str) -> None:
     first, second, *others = everything.sections
     assert (first.heading, second.heading) == ("Findings", "Charts")
     assert all(isinstance(part, Picture) for part in second.parts)
     assert not [part for section in others for part in section.parts if isinstance(part, Picture | Findings)]
-    page = render(everything, "html").decode()
     places = [page.index(f">{name}</h2>") for name in ("Findings", "Charts", "Overview")]
     assert places == sorted(places)
 
