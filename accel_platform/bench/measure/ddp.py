@@ -156,7 +156,7 @@ def _train_replica(backend: Any, job: Message) -> Message:
         observed = observe(lead_step, sampling, lambda: steps.spent_ns, root=os.getppid(), target=meter_target_for(job))
         agree(continuing=False)
     diverged = _weights_differ(model, dist)
-    peak = own_peak_mib()
+    peak = own_peak_mib(Path(job["artifact"]))
     if rank:
         device_peak = backend.memory_device_peak_mib()
         agree(continuing=False)

@@ -65,8 +65,8 @@ def failure_message(kind: str, error: Exception) -> Message:
 
 
 def meter_target_for(job: Message) -> MeterTarget:
-    """Return the hardware and energy counter to observe during the job."""
-    return MeterTarget(job["hardware"], job["energy"])
+    """Return what to observe during the job."""
+    return MeterTarget(job["hardware"], job["energy"], Path(job["artifact"]))
 
 
 def sampling_for(job: Message) -> Sampling:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from pathlib import Path
 from time import perf_counter_ns
 from typing import Any
 
@@ -17,11 +18,13 @@ from accel_platform.hardware.memory import own_peak_mib
 
 @dataclass(frozen=True)
 class MeterTarget:
-    """The hardware whose clocks and energy are observed."""
+    """What is observed beside a measurement: clocks and energy of the hardware, and memory with the model's files."""
 
     hardware: str
     energy: str | None
     """Energy counter, as returned by `energy.energy_counter`."""
+    weights: Path | None = None
+    """File or folder of the model, which the runtime may map."""
 
 
 def observe(
@@ -59,7 +62,7 @@ def observe(
         "warmup_count": samples.warmup_count,
         "stopped": samples.stopped,
         "contention": vars(contention),
-        "memory_peak_mib": (memory_peak_mib or own_peak_mib)(),
+        "memory_peak_mib": own_peak_mib(target.weights) if memory_peak_mib is None else memory_peak_mib(),
         "energy": meter_facts(meter),
         "before": before,
         "after": _state(target.hardware),

@@ -6,6 +6,7 @@ It imports the runtime it measures and little else, so that load time and peak m
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from time import perf_counter_ns
 from typing import TYPE_CHECKING, Any
@@ -46,7 +47,7 @@ def measure_job(job: Message, send: Callable[[Message], None]) -> None:
     if backend is None:
         return
     succeeded = []
-    peaks = _watch_peaks(backend)
+    peaks = _watch_peaks(backend, Path(job["artifact"]))
     for number, cell in enumerate(job["cells"]):
         if number:
             peaks.begin_next()
@@ -73,12 +74,12 @@ def measure_job(job: Message, send: Callable[[Message], None]) -> None:
     backend.close()
 
 
-def _watch_peaks(backend: Backend) -> CellPeaks:
+def _watch_peaks(backend: Backend, weights: Path) -> CellPeaks:
     from accel_platform.backends.base import Remote
 
     if isinstance(backend, Remote):
         return CellPeaks(backend.memory_peak_mib, backend.process_ids)
-    return CellPeaks(own_peak_mib, own_pids)
+    return CellPeaks(partial(own_peak_mib, weights), own_pids)
 
 
 def _measure_cell(backend: Backend, cell: str, job: Message) -> dict[str, Any]:

@@ -48,7 +48,7 @@ def measure(sizes_mib: list[int], folder: Path, monkeypatch: pytest.MonkeyPatch)
         np.savez(paths[-1], **{"input/mib": [size], "other/mib": [1]})
     job = {"hardware": "cpu", "mode": "inference", "work": "measure", "precision": "float32", "energy": None}
     sent: list[Message] = []
-    worker.measure_job({**job, "processes": 1, "cells": paths, "traces": []}, sent.append)
+    worker.measure_job({**job, "processes": 1, "cells": paths, "traces": [], "artifact": str(folder)}, sent.append)
     assert [message["kind"] for message in sent] == ["measured"] * len(sizes_mib), sent
     return sent
 

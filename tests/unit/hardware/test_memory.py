@@ -42,6 +42,27 @@ def test_alone_it_is_the_kernels_own_figure() -> None:
         end(process)
 
 
+@pytest.mark.parametrize("pages_read", [1, 64])
+def test_a_mapped_model_counts_in_full_however_much_of_it_is_resident(tmp_path: Path, pages_read: int) -> None:
+    """How much becomes resident with each page depends on how the cache holds the file: written, copied or restored."""
+    weights = tmp_path / "folder" / "model.data"
+    weights.parent.mkdir()
+    weights.write_bytes(bytes(64 << 20))
+    code = f"""
+import mmap, accel_platform.hardware.memory as m
+from pathlib import Path
+before = m.own_peak_mib()
+file = open({str(weights)!r}, "rb")
+mapped = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_COPY)
+read = [mapped[page << 20] for page in range({pages_read})]
+print(*(m.own_peak_mib(Path(p)) - before for p in ({str(weights)!r}, {str(weights.parent)!r})))
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    of_file, of_folder = map(float, done.stdout.split())
+    assert of_file == pytest.approx(64, abs=2)
+    assert of_folder == pytest.approx(64, abs=2)
+
+
 def test_a_child_adds_what_it_held_at_most_and_does_not_share() -> None:
     before = own_peak_mib()
     child = started(_HOLD.format(now=120, then=40))
