@@ -233,8 +233,10 @@ class ResultRecorded(Payload):
     load_ms: Quantity | None = None
     compile_ms: Quantity | None = None
     memory_peak_mib: Quantity | None = None
-    """Peak resident memory of the measuring process (VmHWM, with the model's mapped files in full) and its children. For
-    browsers: of their processes, where `environment` says how they were summed. For imports: what the file calls so."""
+    """Peak resident memory of the measuring process (VmHWM, the mapped files of the model in full) and its children.
+
+    For browsers: of their processes, where `environment` says how they were summed. For imports: the stated peak.
+    """
     memory_device_peak_mib: Quantity | None = None
     output_tokens: Positive | None = None
     """Generation: new tokens per sequence. A sample is then one whole generation of them for the batch."""
