@@ -152,7 +152,7 @@ def commit_gate(
     why = name_regressions(checked) if checked is not None and regressed else outcome.reason
     event = record_check(accel.log, checked, outcome, source=_SOURCE)
     found = {decision_id(d) for d in checked.decisions if d.state == "regressed"} if checked is not None else set()
-    if event is not None and regressed and not found <= reported_regressions(reader, commit):
+    if event is not None and regressed and not found <= reported_regressions(reader):
         against = f"commit {commit.name[:12]} regressed against {str(outcome.baseline)[:12]}"
         accel.notify(event, f"{against}: {why}", warn=context.log.warning)
     context.log.info(f"commit {commit.name[:12]}: {outcome.outcome}{f' ({why})' if why else ''}")

@@ -14,7 +14,7 @@ from accel_platform.analysis.query.measured import MeasuredProcesses, ProcessRes
 from accel_platform.analysis.regressions.changepoint import ChangePoint, watch_changes
 from accel_platform.analysis.regressions.decision import Decision
 from accel_platform.analysis.regressions.thresholds import MEMORY_MEASURES, MIN_MEMORY_CHANGE_MIB, least_change_percent
-from accel_platform.analysis.regressions.triage import ShiftDecisions
+from accel_platform.analysis.regressions.triage import ShiftDecisions, series_of
 from accel_platform.events import Event, EventLog
 from accel_platform.events.types import Measure, MeasuredSeries, RegressionFound
 
@@ -85,7 +85,7 @@ def _shifts(
         since_baseline = points[left:right]
         figures = [_figure(point, measure) for point in since_baseline]
         shifts += [
-            _shift_event(series, since_baseline, measure, change)
+            decided.identify(_shift_event(series, since_baseline, measure, change), points[0].branch)
             for change in watch_changes(figures, min_change_percent=least)
             if measure not in MEMORY_MEASURES or abs(change.after - change.before) >= MIN_MEMORY_CHANGE_MIB
         ]
@@ -98,7 +98,7 @@ def regression_event(decision: Decision) -> RegressionFound:
         raise ValueError(f"A decision {decision.state!r} is no finding.")
     return RegressionFound(
         **decision.series.model_dump(),
-        regression_id=regression_id(decision.series, decision.first_result, decision.measure),
+        regression_id=decision.regression_id or regression_id(decision.series, decision.first_result, decision.measure),
         found_by="check",
         state=decision.state,
         measure=decision.measure,
@@ -120,18 +120,22 @@ def regression_event(decision: Decision) -> RegressionFound:
 
 
 def record_regressions(log: EventLog, found: Iterable[RegressionFound], *, source: str) -> list[Event]:
-    """Append the regressions, each once, and return the events of those that are new."""
-    events = [Event.of(payload, source=source) for payload in found]
-    return [
-        event
-        for event in events
-        if isinstance(event.payload, RegressionFound)
-        and log.append([event], key=f"regression-{event.payload.regression_id}").new
-    ]
+    """Append the findings, each once, and return the events of those that are new shifts, and no open ones again."""
+    new = []
+    for payload in found:
+        event, own = Event.of(payload, source=source), _finding_id(payload)
+        if log.append([event], key=f"regression-{own}").new and own == payload.regression_id:
+            new.append(event)
+    return new
+
+
+def _finding_id(found: RegressionFound) -> str:
+    """Return the id that a finding gives the shift if no open one is the same."""
+    return regression_id(series_of(vars(found)), found.first_result, found.measure)
 
 
 def regression_id(series: MeasuredSeries, first_result: UUID, measure: Measure) -> str:
-    """Return the id of a regression, 12 hex digits.
+    """Return the id of a regression that is found for the first time, 12 hex digits.
 
     It is a hash of the series, its first result at the new level, and the measure, which is left out for latencies.
     """
@@ -141,8 +145,7 @@ def regression_id(series: MeasuredSeries, first_result: UUID, measure: Measure) 
 
 def decision_id(decision: Decision) -> str | None:
     """Return the id under which a decision is recorded; None for one that is not."""
-    first = decision.first_result
-    return regression_id(decision.series, first, decision.measure) if decision.moved and first is not None else None
+    return regression_event(decision).regression_id if decision.moved and decision.first_result is not None else None
 
 
 def _shift_event(

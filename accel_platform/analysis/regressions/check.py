@@ -21,6 +21,7 @@ from accel_platform.analysis.query.run_refs import (
     unavailable_hardware,
     unrecorded_cells,
 )
+from accel_platform.analysis.regressions.changepoint_history import regression_event
 from accel_platform.analysis.regressions.decision import MIN_EARLIER_PROCESSES, Decision, State
 from accel_platform.analysis.regressions.regression_test import decide, is_tested
 from accel_platform.analysis.regressions.thresholds import MEMORY_MEASURES, MIN_CHANGE_PERCENT, least_change_percent
@@ -104,7 +105,7 @@ def check(
             decisions.append(_decide_one_sided(latency, alike[_without_device(latency.series)], absence))
             continue
         found = {
-            measure: _decide_two_sided(cell, measure, decided[measure], min_change_percent, tests[measure])
+            measure: _decide_two_sided(cell, measure, decided, min_change_percent, tests[measure])
             for measure, cell in zip(MEASURES, of_measures, strict=True)
             if measure in (*measures, "failures") and cell.two_sided
         }
@@ -258,7 +259,8 @@ def _at_level(
     that was found and pushed once more would be its own baseline.
     """
     shifts = [shift for shift in unaccepted if shift.first_result > level.first_result]
-    end = next((shift.first_result for shift in shifts if shift.is_open), None)
+    branches = {None, *(process.branch for process in processes)}
+    end = next((s.first_result for s in shifts if s.is_open and s.row["branch"] in branches), None)
     since = [
         p
         for p in processes
@@ -311,7 +313,11 @@ def _accepted_level(
 
 
 def _decide_two_sided(
-    cell: _Cell, measure: Measure, decided: ShiftDecisions, min_change_percent: float, tests: int
+    cell: _Cell,
+    measure: Measure,
+    decided: Mapping[Measure, ShiftDecisions],
+    min_change_percent: float,
+    tests: int,
 ) -> Decision:
     """Decide a measure of a cell of both sides."""
     if not cell.after:
@@ -331,14 +337,18 @@ def _decide_two_sided(
         accepted=[shift.first_result for shift in cell.accepted],
         apart=[
             {process.result_id for process in cell.others if shift.includes(process)}
-            for shift in decided.unaccepted.get(cell.series, ())
+            for shift in decided[measure].unaccepted.get(cell.series, ())
         ],
         tests=tests,
     )
     if cell.level is not None:
         reasons = (f"before: the level that {cell.level.by} accepted", decision.reason)
         decision = replace(decision, reason="; ".join(filter(None, reasons)), accepted_baseline=True)
-    return replace(decision, first_result=cell.after[0].result_id)
+    decision = replace(decision, first_result=cell.after[0].result_id)
+    if not decision.moved:
+        return decision
+    found = decided[decision.measure].identify(regression_event(decision), cell.after[0].branch)
+    return replace(decision, regression_id=found.regression_id)
 
 
 def _decide_accepted(cell: _Cell, measure: Measure, level: AcceptedShift) -> Decision:

@@ -38,7 +38,7 @@ WHERE type = 'CommitChecked'
 _REPORTED = """
 SELECT DISTINCT unnest(CAST(payload->'$.regressions' AS VARCHAR[])) AS regression_id
 FROM other_events
-WHERE type = 'CommitChecked' AND payload->>'$.commit' = $commit
+WHERE type = 'CommitChecked'
 """
 _OUTCOMES = {0: "passed", 1: "regressed", 2: "undecided"}
 
@@ -106,9 +106,9 @@ def unchecked_commits(reader: Reader) -> list[MeasuredCommit]:
     ]
 
 
-def reported_regressions(reader: Reader, commit: MeasuredCommit) -> set[str]:
-    """Return the ids of what earlier checks of the commit found, by the tables."""
-    return {row["regression_id"] for row in reader.rows(_REPORTED, {"commit": commit.name})}
+def reported_regressions(reader: Reader) -> set[str]:
+    """Return the ids of what checks of commits found so far, by the tables."""
+    return {row["regression_id"] for row in reader.rows(_REPORTED)}
 
 
 def find_baseline(commit: MeasuredCommit, known: Sequence[MeasuredCommit]) -> MeasuredCommit | str:

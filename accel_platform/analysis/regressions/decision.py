@@ -56,6 +56,8 @@ class Decision:
     """True if a level that a person accepted takes the baseline's place."""
     commits_before: tuple[str, ...] = ()
     commits_after: tuple[str, ...] = ()
+    regression_id: str | None = None
+    """Id of the shift if the cell moved: of the open one that it finds again, else of a new one."""
 
     @property
     def moved(self) -> bool:

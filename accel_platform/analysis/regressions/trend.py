@@ -1,4 +1,4 @@
-"""Trends of any metric and provenance: one series per cell, device and fingerprint, with its shifts.
+"""Trends of any metric and provenance: one series per cell, device, fingerprint and branch, with its shifts.
 
 `changepoint_history.py` detects shifts of own latencies for alerts.
 """
@@ -29,13 +29,14 @@ METRICS: tuple[Metric, ...] = get_args(Metric)
 HIGHER_IS_BETTER = ("throughput_items_per_s",)
 """Metrics of which more is better; for all others less is better."""
 IDENTITY = (*MeasuredSeries.model_fields, "image_size", "provenance")
+_SERIES = (*IDENTITY, "branch")
 
 _COLUMNS = {"latency_ms": "coalesce(r.latency_p50_ms, r.latency_mean_ms)"}
 # Published figures of one cell differ by who measured, not by when.
 _OWN = f"NOT starts_with(r.source, '{SOURCE_PREFIX}')"
 _POINTS = f"""
 SELECT {", ".join(f"r.{name}" for name in IDENTITY)}, r.device_name, r.result_id, r.run_id, r.occurred_at AS at,
-    u."commit", {{column}} AS value, r.latency_std_ms, r.samples, r.noisy
+    u."commit", u.labels->>'$.branch' AS branch, {{column}} AS value, r.latency_std_ms, r.samples, r.noisy
 FROM judged_results AS r
 LEFT JOIN runs AS u USING (run_id)
 WHERE r.status = 'ok' AND r.verified IS NOT FALSE AND r.model_family <> 'microbenchmark' AND {{column}} IS NOT NULL
@@ -44,8 +45,9 @@ ORDER BY ALL
 """
 # Compared by hash, because a hash treats NULLs as equal, as a series does.
 _LONGEST = f"""
- AND hash({", ".join(f"r.{name}" for name in IDENTITY)}) IN (
-    SELECT hash({", ".join(f"r.{name}" for name in IDENTITY)}) FROM judged_results AS r
+ AND hash({", ".join(f"r.{name}" for name in IDENTITY)}, u.labels->>'$.branch') IN (
+    SELECT hash({", ".join(f"r.{name}" for name in IDENTITY)}, u.labels->>'$.branch')
+    FROM judged_results AS r LEFT JOIN runs AS u USING (run_id)
     WHERE r.status = 'ok' AND {{column}} IS NOT NULL AND r.occurred_at IS NOT NULL AND {_OWN} AND {{condition}}
     GROUP BY 1 HAVING count(*) > 2 ORDER BY count(*) DESC, 1 LIMIT {{count}}
 )
@@ -113,7 +115,7 @@ class Trend:
     """One series, oldest point first. `undated` counts results without a time, which are no points."""
 
     series: dict[str, Any]
-    """Values of `IDENTITY` and the device's name."""
+    """Values of `IDENTITY`, the branch of the commits (None without the label of a run) and the device's name."""
     metric: Metric
     points: tuple[Point, ...]
     shifts: tuple[Shift, ...]
@@ -144,7 +146,7 @@ def trends(
     min_change_percent: float = MIN_CHANGE_PERCENT,
     longest: int | None = None,
 ) -> list[Trend]:
-    """Return the selected series of a metric, each of one cell, provenance and fingerprint.
+    """Return the selected series of a metric, each of one cell, provenance, fingerprint and branch.
 
     Results with wrong outputs are left out. `longest` limits the answer to that many of the longest series of more than
     two results. Shifts smaller than `min_change_percent` are left out.
@@ -159,7 +161,7 @@ def trends(
     sql = _POINTS.format(column=column, condition=condition)
     groups: dict[tuple[Any, ...], list[dict[str, Any]]] = {}
     for row in reader.rows(sql, values):
-        groups.setdefault(tuple(row[name] for name in IDENTITY), []).append(row)
+        groups.setdefault(tuple(row[name] for name in _SERIES), []).append(row)
     recorded = reader.rows(_KNOWN, (_MEASURES[metric],)) if metric in _MEASURES else []
     known = {row["first_result"]: row for row in recorded}
     return [_trend(rows, metric, known, min_change_percent) for rows in groups.values()]
@@ -185,7 +187,7 @@ def _trend(
     changes = {change.index: change for change in find_changes([p.value for p in points], min_change_percent=least)}
     indexes = {index for index, point in enumerate(points) if point.result_id in known}
     return Trend(
-        {name: rows[0][name] for name in (*IDENTITY, "device_name")},
+        {name: rows[0][name] for name in (*_SERIES, "device_name")},
         metric,
         points,
         tuple(

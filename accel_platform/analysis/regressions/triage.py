@@ -10,6 +10,7 @@ from uuid import UUID
 
 from accel_platform.analysis.query.filters import Selection
 from accel_platform.analysis.query.measured import ProcessResult, read_measured_series
+from accel_platform.analysis.regressions.thresholds import MIN_CHANGE_PERCENT, least_change_percent
 from accel_platform.errors import Conflict, InvalidInput, NotFound
 from accel_platform.events import Event, EventLog, Snapshot
 from accel_platform.events.types import (
@@ -17,6 +18,7 @@ from accel_platform.events.types import (
     Measure,
     MeasuredSeries,
     Mode,
+    RegressionFound,
     ShiftAccepted,
     ShiftRejected,
     ShiftReopened,
@@ -37,7 +39,8 @@ WHERE ($state IS NULL OR s.state = $state) AND {condition}
 ORDER BY s.found_at DESC, s.regression_id
 """
 _UNACCEPTED = f"""
-SELECT {", ".join(_IDENTITY)}, measure, state, first_result, evidence, commits_after
+SELECT {", ".join(_IDENTITY)}, regression_id, measure, state, direction, before_ms, after_ms, before_mib, after_mib,
+    noise_percent, first_result, evidence, commits_after, branch
 FROM regressions WHERE state IN ('open', 'gone') ORDER BY first_result
 """
 _DECISIONS = """
@@ -81,10 +84,30 @@ class UnacceptedShift:
     commits: frozenset[str]
     """Commits at its level."""
     is_open: bool
+    row: Mapping[str, Any] = field(default_factory=dict)
+    """Its id, branch, direction and figures, as in the table `regressions`."""
 
     def includes(self, process: ProcessResult) -> bool:
         """Return whether a process measured the level of this shift."""
         return process.commit in self.commits or process.result_id in self.evidence
+
+    def is_found_again(self, found: RegressionFound, branch: str | None) -> bool:
+        """Return whether a finding on a branch is this shift: from the same level, and no further than noise explains.
+
+        One that goes further is another shift, about which people decide by itself.
+        """
+        row = self.row
+        if not self.is_open or (row["direction"], row["branch"]) != (found.state, branch):
+            return False
+        if row["measure"] == "failures":
+            return True
+        unit = "ms" if row["measure"] == "latency" else "mib"
+        before, after = row[f"before_{unit}"], row[f"after_{unit}"]
+        now_before, now_after = getattr(found, f"before_{unit}"), getattr(found, f"after_{unit}")
+        least = least_change_percent(row["measure"], MIN_CHANGE_PERCENT)
+        noise = max(row["noise_percent"] or 0.0, found.noise_percent or 0.0, least)
+        further = now_after / after if found.state == "regressed" else after / now_after
+        return bool(abs(now_before - before) < abs(now_before - after) and further <= 1 + noise / 100)
 
 
 class RecordedShift(TypedDict):
@@ -121,8 +144,11 @@ class RecordedShift(TypedDict):
     evidence: list[UUID]
     commits_before: list[str] | None
     commits_after: list[str] | None
+    branch: str | None
     reason: str | None
     found_at: datetime
+    runs: int
+    last_seen: datetime | None
     accepted_at: datetime | None
     accepted_by: str | None
     accepted_reason: str | None
@@ -150,6 +176,12 @@ class ShiftDecisions:
     unaccepted: Mapping[MeasuredSeries, Sequence[UnacceptedShift]] = field(default_factory=dict)
     """Recorded shifts that nobody decided about, in order of time."""
 
+    def identify(self, found: RegressionFound, branch: str | None) -> RegressionFound:
+        """Return a finding on a branch with the id of the open shift that it finds again, if it does."""
+        shifts = self.unaccepted.get(series_of(vars(found)), ())
+        again = (shift.row["regression_id"] for shift in reversed(shifts) if shift.is_found_again(found, branch))
+        return found.model_copy(update={"regression_id": next(again, found.regression_id)})
+
     def without_rejected(self, processes: Iterable[ProcessResult]) -> list[ProcessResult]:
         """Return the processes that were not rejected."""
         return [process for process in processes if process.result_id not in self.rejected]
@@ -168,12 +200,12 @@ def _of_measure(accepted: Rows, rejected: Rows, unaccepted: Rows) -> ShiftDecisi
     levels: dict[MeasuredSeries, list[AcceptedShift]] = {}
     for row in accepted:
         shift = AcceptedShift(row["first_result"], frozenset(row["commits_before"] or ()), row["accepted_by"], row)
-        levels.setdefault(_series(row), []).append(shift)
+        levels.setdefault(series_of(row), []).append(shift)
     shifts: dict[MeasuredSeries, list[UnacceptedShift]] = {}
     for row in unaccepted:
         evidence, commits = frozenset((row["first_result"], *row["evidence"])), frozenset(row["commits_after"] or ())
-        shifts.setdefault(_series(row), []).append(
-            UnacceptedShift(row["first_result"], evidence, commits, is_open=row["state"] == "open")
+        shifts.setdefault(series_of(row), []).append(
+            UnacceptedShift(row["first_result"], evidence, commits, is_open=row["state"] == "open", row=row)
         )
     return ShiftDecisions(levels, frozenset(row["result_id"] for row in rejected), shifts)
 
@@ -196,9 +228,9 @@ def build_rejection(reader: Reader, beginning: str, *, by: str, reason: str) -> 
     are those of `build_acceptance`.
     """
     row = find_regression(reader, beginning)
-    series, evidence = _series(row), {row["first_result"], *row["evidence"]}
+    series, evidence = series_of(row), {row["first_result"], *row["evidence"]}
     recorded = reader.rows("SELECT * FROM regressions WHERE model_id = ?", (series.model_id,))
-    of_series = [r for r in recorded if _series(r) == series and r["measure"] == row["measure"]]
+    of_series = [r for r in recorded if series_of(r) == series and r["measure"] == row["measure"]]
     later = [r["first_result"] for r in of_series if r["first_result"] > max(evidence)]
     measured = read_measured_series(reader, model=series.model_id, hardware=series.hardware).get(series, [])
     since = [p for p in measured if row["first_result"] <= p.result_id and all(p.result_id < first for first in later)]
@@ -303,7 +335,7 @@ def _shared_fields(row: Mapping[str, Any], by: str, reason: str) -> dict[str, An
     if not reason.strip() or not by.strip():
         raise InvalidInput("Deciding about a shift needs a reason and the name of who decides.")
     return {
-        **_series(row).model_dump(),
+        **series_of(row).model_dump(),
         "regression_id": row["regression_id"],
         "first_result": row["first_result"],
         "by": by.strip(),
@@ -311,5 +343,6 @@ def _shared_fields(row: Mapping[str, Any], by: str, reason: str) -> dict[str, An
     }
 
 
-def _series(row: Mapping[str, Any]) -> MeasuredSeries:
+def series_of(row: Mapping[str, Any]) -> MeasuredSeries:
+    """Return the series of a row or of fields that name one."""
     return MeasuredSeries.model_validate({name: row[name] for name in _IDENTITY})

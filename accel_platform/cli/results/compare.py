@@ -291,7 +291,7 @@ def trend(
     table: TableOptions,
     **filters: Any,
 ) -> None:
-    """Follow a figure of --model over time, with a series per cell, device and fingerprint.
+    """Follow a figure of --model over time, with a series per cell, device, fingerprint and branch.
 
     A terminal shows a row per series with dated results and per shift; files hold every point.
     """
@@ -398,4 +398,5 @@ def _point_rows(found: Sequence[Trend]) -> list[dict[str, Any]]:
 def _series_label(one: Trend) -> str:
     from accel_platform.reports.regressions import cell
 
-    return cell(one.series)
+    branch = one.series["branch"]
+    return cell(one.series) + (f", branch {branch}" if branch else "")

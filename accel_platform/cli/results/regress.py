@@ -159,7 +159,10 @@ def list_regressions(
     table: TableOptions,
     **filters: Any,
 ) -> None:
-    """List recorded regressions and improvements, newest first, with their state."""
+    """List recorded regressions and improvements, newest first, with their state.
+
+    `commit` is the first at the new level, `runs` how many runs of its branch were at that level, `last_seen` the last.
+    """
     from accel_platform.analysis.query.filters import require_known_unless_found
     from accel_platform.analysis.regressions.triage import recorded_shifts
     from accel_platform.reports.regressions import short_shift, with_cells
@@ -178,7 +181,10 @@ def list_regressions(
             "cell": cells[row["regression_id"]],
             **short_shift(row),
             "found_at": row["found_at"],
-            "commit": ", ".join(commit[:12] for commit in row["commits_after"] or ()) or None,
+            "commit": next((commit[:12] for commit in row["commits_after"] or ()), None),
+            "branch": row["branch"],
+            "runs": row["runs"],
+            "last_seen": row["last_seen"],
             "by": row["accepted_by"] or row["rejected_by"],
         }
 

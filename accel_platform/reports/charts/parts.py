@@ -34,6 +34,7 @@ _IDENTITY = (
 )  # fmt: skip
 _FIELD_TEXTS = {
     "batch_size": "batch {}",
+    "branch": "branch {}",
     "sequence_length": "{} tokens",
     "output_tokens": "{} tokens out",
     "image_size": "{:g} pixels",

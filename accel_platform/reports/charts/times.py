@@ -29,6 +29,8 @@ from accel_platform.table_io.values import count_of, rounded
 _PANELS = 6
 _PROCESSES = 12
 _HEIGHT = 190
+_TREND = ("hardware", "device_name", "branch", *SHAPE)
+"""Fields that tell the series of a trend apart."""
 _STEADY, _SHIFTED = PALETTE[0], PALETTE[1]
 
 
@@ -41,7 +43,7 @@ def trend(rows: Rows, about: Sequence[str]) -> alt.ConcatChart:
     ordered = sorted(rows, key=lambda row: (row["series"], row["order"]))
     series = sorted(group_rows(ordered, lambda row: row["series"]).values(), key=lambda s: (-len(_shifts(s)), -len(s)))
     chosen = series[:_PANELS]
-    titled = differing_fields([points[0] for points in chosen], ("hardware", "device_name", *SHAPE)) or ["hardware"]
+    titled = differing_fields([points[0] for points in chosen], _TREND) or ["hardware"]
     parts = [_trend_panel(points, label(points[0], ("model_id", *titled))) for points in chosen]
     drawn = [row for points in chosen for row in points]
     return combine_panels(
@@ -49,7 +51,7 @@ def trend(rows: Rows, about: Sequence[str]) -> alt.ConcatChart:
         "Trend",
         drawn,
         columns=2,
-        common=describe_shared(drawn, ("hardware", "device_name", *SHAPE)),
+        common=describe_shared(drawn, _TREND),
         remarks=[
             "Rules: where the series shifted, by how much and at which commit. Dashed: the median of each level.",
             "Bars: one standard deviation of a run's samples to either side. No axis begins at 0.",

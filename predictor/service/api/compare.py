@@ -162,10 +162,10 @@ class Changed(BaseModel):
 
 
 class OneTrend(BaseModel):
-    """One cell under one fingerprint, oldest point first."""
+    """One cell under one fingerprint on one branch, oldest point first."""
 
     series: dict[str, Any] = Field(
-        description="What all points share: model, configuration, device, fingerprint and provenance."
+        description="What all points share: model, configuration, device, fingerprint, branch and provenance."
     )
     metric: Metric = Field(description="Figure that the points are of; its name has the unit.")
     median: float | None = Field(description="Median of all points, in the metric's unit; null without points.")
@@ -180,7 +180,7 @@ class OneTrend(BaseModel):
 class Trends(BaseModel):
     """Series of one figure."""
 
-    trends: list[OneTrend] = Field(description="One per cell, device and fingerprint, those with most points first.")
+    trends: list[OneTrend] = Field(description="One per cell, fingerprint and branch, those with most points first.")
     series: int = Field(description="How many there are, also beyond the limit.")
     snapshot_id: SnapshotId
 
@@ -211,7 +211,7 @@ def router(advisor: Advisor, past: PastTables) -> APIRouter:
 
     @routes.get("/trend", response_model=Trends, responses=problems | NOT_MODIFIED)
     def trend(request: Request, query: Annotated[TrendQuery, Query()]) -> Response:
-        """Return a figure over time: a series per cell, device and fingerprint, its shifts, and the commits around."""
+        """Return a figure over time: a series per cell, fingerprint and branch, its shifts, and the commits around."""
 
         def read(tables: Reader) -> dict[str, Any]:
             found = trends(tables, query.filters(), query.metric, min_change_percent=query.min_change_percent)

@@ -303,6 +303,75 @@ class TestBranches:
         lab.runs(3, "d" * 40, branch="main")
         assert state() == "gone"
 
+    def test_a_shift_of_a_branch_is_gone_once_that_branch_is_as_before(self, lab: Lab) -> None:
+        lab.runs(6, OLD, branch="main")
+        lab.runs(3, NEW, 1.3, branch="feature")
+        record_regressions(lab.settings, [regression_event(lab.only())])
+        lab.runs(4, "c" * 40, branch="main")
+        lab.reader()
+        assert lab.rows()[0]["state"] == "open"
+        lab.runs(3, "d" * 40, branch="feature")
+        lab.reader()
+        assert lab.rows()[0]["state"] == "gone"
+
+    def test_a_shift_that_stays_open_is_one_however_often_it_is_found(self, lab: Lab) -> None:
+        lab.runs(6, OLD, branch="main")
+        pushed = [f"c{number:039}" for number in range(4)]
+        for commit in pushed:
+            lab.runs(2, commit, 1.3, branch="main")
+            record_regressions(lab.settings, [regression_event(lab.only(candidate=commit))])
+        reader = lab.reader()
+        [row] = lab.rows()
+        found = min(lab.log.read(types={"RegressionFound"}), key=lambda event: event.recorded_at)
+        assert (row["state"], row["branch"], row["runs"], row["commits_after"]) == ("open", "main", 8, pushed)
+        assert (row["first_result"], row["found_at"]) == (found.payload.first_result, found.occurred_at)  # type: ignore[union-attr]
+        [[newest]] = [list(r.values()) for r in reader.rows("SELECT max(occurred_at) AS at FROM results")]
+        assert row["last_seen"] == newest
+        assert len(row["evidence"]) == 8
+        # Accepting it accepts all of it.
+        accepted = build_acceptance(reader, row["regression_id"], by="ada", reason="meant")
+        lab.log.append([event(accepted)])
+        assert [lab.only(candidate=commit).state for commit in pushed] == ["ok"] * 4
+
+    def test_what_goes_further_or_is_of_another_branch_is_another_shift(self, lab: Lab) -> None:
+        lab.runs(6, OLD, branch="main")
+        for commit, factor, branch in ((NEW, 1.3, "main"), ("c" * 40, 1.3, "feature"), ("d" * 40, 1.7, "main")):
+            lab.runs(3, commit, factor, branch=branch)
+            record_regressions(lab.settings, [regression_event(lab.only(candidate=commit))])
+        lab.reader()
+        states = {row["commits_after"][0]: row["state"] for row in lab.rows()}
+        assert states == {NEW: "gone", "c" * 40: "open", "d" * 40: "open"}, (
+            "the further shift takes the first one's place"
+        )
+
+    def test_of_shifts_that_earlier_versions_recorded_each_by_itself_one_is_open(self, lab: Lab) -> None:
+        lab.runs(6, OLD)
+        pushed = [f"c{number:039}" for number in range(3)]
+        for commit in pushed:
+            lab.runs(2, commit, 1.3)
+        found = [regression_event(lab.only(candidate=commit)) for commit in pushed]
+        record_regressions(lab.settings, found)
+        lab.reader()
+        assert [row["state"] for row in sorted(lab.rows(), key=lambda row: row["first_result"])] == [
+            "gone",
+            "gone",
+            "open",
+        ]
+
+    def test_what_comes_back_after_it_was_gone_is_a_new_shift(self, lab: Lab) -> None:
+        lab.runs(6, OLD)
+        lab.runs(3, NEW, 1.3)
+        record_regressions(lab.settings, [regression_event(lab.only())])
+        lab.runs(3, "c" * 40)
+        lab.reader()
+        lab.runs(3, "d" * 40, 1.3)
+        record_regressions(lab.settings, [regression_event(lab.only(candidate="d" * 40))])
+        lab.reader()
+        assert sorted((row["commits_after"][0], row["state"]) for row in lab.rows()) == [
+            (NEW, "gone"),
+            ("d" * 40, "open"),
+        ]
+
     def test_a_level_that_a_branch_had_accepted_is_no_baseline_of_another_before_it_is_merged(self, lab: Lab) -> None:
         lab.runs(6, OLD, branch="main")
         lab.runs(3, "c" * 40, 1.3, branch="feature")
@@ -836,7 +905,9 @@ class TestMeasures:
     @SLOWED
     def test_events_of_before_the_measures_are_of_latencies_and_failures(self, lab: Lab) -> None:
         slower = regression_event(lab.only())
-        record_regressions(lab.settings, [slower, slower.model_copy(update={"regression_id": "b", "after_ms": None})])
+        record_regressions(lab.settings, [slower])
+        lab.log.append([event(slower.model_copy(update={"regression_id": "b", "after_ms": None}))])
+        lab.reader()
         assert {row["regression_id"]: row["measure"] for row in lab.rows()} == {
             slower.regression_id: "latency",
             "b": "failures",

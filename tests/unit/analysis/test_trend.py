@@ -91,6 +91,26 @@ def test_unlike_results_are_unlike_series_and_wrong_ones_in_none(log: EventLog, 
     assert trends(Reader(settings), BERT, "energy_j_per_item") == []
 
 
+def test_branches_measured_in_turns_are_unlike_series_without_shifts(log: EventLog, settings: Settings) -> None:
+    ci = Ci(log)
+    for day in range(12):
+        ci.run(OLD, recorded_at=BEGAN + timedelta(days=2 * day), branch="main")
+        ci.run(NEW, 1.5, recorded_at=BEGAN + timedelta(days=2 * day + 1), branch="feature")
+    refresh(settings)
+    found = trends(Reader(settings), BERT, "latency_ms")
+    assert [
+        (one.series["branch"], len(one.points), len(one.shifts))
+        for one in sorted(found, key=lambda one: one.points[0].at)
+    ] == [
+        ("main", 12, 0),
+        ("feature", 12, 0),
+    ]
+    assert len(trends(Reader(settings), BERT, "latency_ms", longest=1)) == 1
+    told = CliRunner().invoke(app, ["trend", "--model", "bert-base", "--home", str(settings.home)])
+    assert "feature" in told.output
+    assert "main" in told.output
+
+
 def test_what_has_no_time_is_in_no_point_and_is_counted(log: EventLog, settings: Settings) -> None:
     old = result(provenance="imported", samples_ns=(), latency_mean_ms=5.0, fingerprint=None)
     log.append([event(old).model_copy(update={"occurred_at": None}), event(old, occurred_at=BEGAN)])

@@ -63,11 +63,13 @@ ORDER BY mode, relative_speed DESC NULLS LAST, hardware, device_name LIMIT 100
 """
 # Ids of measured results sort by time, because they begin with it.
 _SERIES = f"""
-SELECT {_IDENTITY}, list(r.latency_p50_ms ORDER BY r.result_id) AS medians, max(r.result_id) AS newest
+SELECT {_IDENTITY}, u.labels->>'$.branch' AS branch, list(r.latency_p50_ms ORDER BY r.result_id) AS medians,
+    max(r.result_id) AS newest
 FROM judged_results AS r
+LEFT JOIN runs AS u USING (run_id)
 WHERE r.provenance = 'measured' AND r.status = 'ok' AND r.verified IS NOT FALSE AND r.latency_p50_ms IS NOT NULL
     AND r.precision IS NOT NULL AND r.batch_size IS NOT NULL AND {{condition}}
-GROUP BY {_IDENTITY} HAVING count(*) > 1 ORDER BY count(*) DESC, {_IDENTITY} LIMIT 12
+GROUP BY {_IDENTITY}, branch HAVING count(*) > 1 ORDER BY count(*) DESC, {_IDENTITY}, branch LIMIT 12
 """
 _REGRESSIONS = "SELECT * FROM regressions WHERE model_id = $model ORDER BY found_at DESC, regression_id LIMIT 10"
 
