@@ -1,4 +1,4 @@
-"""Notifications to an HTTP endpoint.
+"""Notifications to an HTTP endpoint. What it does not take is kept, and sent later.
 
 A webhook's URL is a secret: it appears in no message and no log.
 """
@@ -11,11 +11,13 @@ import time
 import urllib.error
 import urllib.request
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
 from pydantic import SecretStr
 
+from accel_platform.atomic_write import make_directory, write_durably
 from accel_platform.errors import AccelError, InvalidInput
 from accel_platform.table_io.values import count_of
 
@@ -38,8 +40,10 @@ class _NoRedirect(urllib.request.HTTPRedirectHandler):
         return None
 
 
-def post_webhook(url: SecretStr, message: Mapping[str, Any], *, pause_s: float = _PAUSE_S) -> None:
-    """POST the message as JSON, in at most three attempts; a final refusal ends them.
+def post_webhook(
+    url: SecretStr, message: Mapping[str, Any], *, attempts: int = _MAX_ATTEMPTS, pause_s: float = _PAUSE_S
+) -> None:
+    """POST the message as JSON, in at most so many attempts; a final refusal ends them.
 
     Raises InvalidInput for a URL other than http(s), WebhookUnreachable with the last reason.
     """
@@ -52,7 +56,7 @@ def post_webhook(url: SecretStr, message: Mapping[str, Any], *, pause_s: float =
         raise InvalidInput("ACCEL_WEBHOOK_URL is no http:// or https:// address.")
     body = json.dumps(message).encode()
     reason = ""
-    for attempt in range(_MAX_ATTEMPTS):
+    for attempt in range(attempts):
         if attempt:
             time.sleep(pause_s * attempt)
         refused, reason = _post_once(url, body)
@@ -63,6 +67,29 @@ def post_webhook(url: SecretStr, message: Mapping[str, Any], *, pause_s: float =
     raise WebhookUnreachable(
         f"The webhook of ACCEL_WEBHOOK_URL was not reached in {count_of(attempt + 1, 'attempt')}: {reason}."
     )
+
+
+def keep_message(folder: Path, name: str, message: Mapping[str, Any]) -> None:
+    """Store a message that the endpoint did not take, for `send_kept`."""
+    make_directory(folder)
+    write_durably(folder / f"{name}.json", json.dumps(message), mode=0o600)
+
+
+def send_kept(folder: Path, url: SecretStr) -> tuple[int, int]:
+    """Send the kept messages, oldest first, and return how many were sent, and how many are left.
+
+    The first that is not taken ends it, and is the last next time, so that one that is always refused holds up no
+    other.
+    """
+    kept = sorted(folder.glob("*.json"), key=lambda path: (path.stat().st_mtime, path.name))
+    for done, path in enumerate(kept):
+        try:
+            post_webhook(url, json.loads(path.read_text(encoding="utf-8")), attempts=1)
+        except AccelError:
+            path.touch()
+            return done, len(kept) - done
+        path.unlink()
+    return len(kept), 0
 
 
 def _post_once(url: SecretStr, body: bytes) -> tuple[bool, str]:

@@ -23,7 +23,7 @@ from assets.triggers.schedules import (
     nightly_suite,
     nightly_training,
 )
-from assets.triggers.sensors import failed_runs, inbox, log_moved, new_commits
+from assets.triggers.sensors import failed_runs, inbox, log_moved, new_commits, unsent_messages
 
 
 def build_defs(**overrides: Any) -> dg.Definitions:
@@ -44,7 +44,7 @@ def build_defs(**overrides: Any) -> dg.Definitions:
         ],
         "asset_checks": [results_rules, commit_gate],
         "jobs": [full_pipeline, history_line, commit_line, training, report, suite, compaction],
-        "sensors": [automation, log_moved, inbox, new_commits, failed_runs],
+        "sensors": [automation, log_moved, inbox, new_commits, failed_runs, unsent_messages],
         "schedules": [nightly_suite, nightly_history, nightly_compaction, nightly_training, morning_report],
         "resources": {"accel": Installation()},
         # Measuring starts processes of its own and must not compete with other steps; the rest takes seconds.

@@ -11,7 +11,7 @@ from pydantic import Field
 from accel_platform.errors import AccelError
 from accel_platform.events import Event, EventLog
 from accel_platform.settings import Settings
-from accel_platform.webhook import post_webhook
+from accel_platform.webhook import keep_message, post_webhook
 
 _LONGEST_TEXT = 2000
 """Characters of a message to people; the event beside it has the rest."""
@@ -34,15 +34,22 @@ class Installation(dg.ConfigurableResource[None]):
     def log(self) -> EventLog:
         return EventLog.open(self.settings)
 
+    @property
+    def unsent(self) -> Path:
+        """Folder of the messages that the webhook did not take."""
+        return self.settings.home / "unsent"
+
     def notify(self, event: Event, text: str, *, warn: Callable[[str], object]) -> None:
         """POST an event and a line for people to the webhook, where one is configured.
 
-        A webhook that does not take it is a warning and no error, because the log keeps the event in any case.
+        A webhook that does not take it is a warning and no error: the sensor `unsent_messages` sends it later.
         """
         url = self.settings.webhook_url
         if url is None:
             return
+        message = {"text": text[:_LONGEST_TEXT], **event.model_dump(mode="json")}
         try:
-            post_webhook(url, {"text": text[:_LONGEST_TEXT], **event.model_dump(mode="json")})
+            post_webhook(url, message)
         except AccelError as error:
-            warn(str(error))
+            keep_message(self.unsent, str(event.event_id), message)
+            warn(f"{error} It is sent later.")

@@ -18,6 +18,7 @@ from accel_platform.events.types import RunFailed
 from accel_platform.hardware.host import host_id
 from accel_platform.table_io.values import count_of
 from accel_platform.warehouse.reader import Reader
+from accel_platform.webhook import send_kept
 from assets import metadata_previews
 from assets.data_versions import last_snapshot_id, segments_of, snapshot_metadata
 from assets.failures import reason_of
@@ -55,6 +56,23 @@ def failed_runs(context: dg.RunFailureSensorContext, accel: Installation) -> Non
     if accel.log.append([event], key=f"{FAILURE_SEGMENTS}{run.run_id}").new:
         why = "; ".join(f"{step}: {reason}" for step, reason in payload.failures.items()) or payload.reason
         accel.notify(event, f"{job} failed on {event.host_id}: {why}", warn=context.log.warning)
+
+
+@dg.sensor(
+    minimum_interval_seconds=60,
+    default_status=dg.DefaultSensorStatus.RUNNING,
+    description="Sends what the webhook of ACCEL_WEBHOOK_URL did not take when it happened. Starts no run.",
+)
+def unsent_messages(context: dg.SensorEvaluationContext, accel: Installation) -> dg.SensorResult:
+    """Send the kept messages until one is not taken."""
+    url = accel.settings.webhook_url
+    if url is None:
+        return dg.SensorResult(skip_reason="There is no webhook: ACCEL_WEBHOOK_URL names one.")
+    sent, left = send_kept(accel.unsent, url)
+    if sent:
+        context.log.info(f"sent late: {count_of(sent, 'message')}")
+    why = f"Sent now: {sent}; left: {left}." if sent or left else "The webhook took every message."
+    return dg.SensorResult(skip_reason=why)
 
 
 def _describe_job(run: dg.DagsterRun) -> str:

@@ -253,8 +253,11 @@ class Regression(BaseModel):
     evidence: list[UUID]
     commits_before: list[str] | None
     commits_after: list[str] | None
+    branch: str | None = Field(description="Branch of its first result, by the label of the run.")
     reason: str | None
     found_at: datetime | None
+    runs: int = Field(description="Runs of its branch that were at the new level, from the first on.")
+    last_seen: datetime | None = Field(description="Time of the newest result at the new level.")
     accepted_at: datetime | None
     accepted_by: str | None
     accepted_reason: str | None

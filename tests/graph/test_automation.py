@@ -32,7 +32,7 @@ from assets.run_in_process import dagster_home
 from assets.tables import results_rules
 from assets.triggers import sensors
 from assets.triggers.schedules import nightly_suite, nightly_training, suite_times
-from assets.triggers.sensors import failed_runs, log_moved, new_commits
+from assets.triggers.sensors import failed_runs, log_moved, new_commits, unsent_messages
 from factories import event, result, verification
 from webhook_receiver import Receiver
 
@@ -396,6 +396,13 @@ def test_a_failed_run_is_an_event_and_is_told_to_the_webhook_once(
     said = capfd.readouterr()
     assert "was not reached in 3 attempts" in said.err + said.out
     assert "T0KEN" not in said.err + said.out
+    # It is told once the webhook answers again.
+    with Receiver() as receiver:
+        monkeypatch.setenv("ACCEL_WEBHOOK_URL", f"{receiver.url}/T0KEN")
+        for _ in range(2):
+            home.tick(unsent_messages)
+        [(_, body)] = receiver.received
+    assert json.loads(body)["payload"]["dagster_run_id"] == another.run_id
     logs = [entry for run in home.instance.get_runs() for entry in home.instance.all_logs(run.run_id)]
     assert logs
     assert "T0KEN" not in str(logs)

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import json
+import os
 import socket
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 from pydantic import SecretStr
 
 from accel_platform.errors import InvalidInput
 from accel_platform.settings import Settings
-from accel_platform.webhook import WebhookUnreachable, post_webhook
+from accel_platform.webhook import WebhookUnreachable, keep_message, post_webhook, send_kept
 from webhook_receiver import Receiver
 
 SECRET = "T0KEN-of-the-hook"
@@ -43,6 +45,22 @@ def test_what_may_pass_is_tried_three_times(receiver: Receiver) -> None:
         post_webhook(_url(receiver), {}, pause_s=0)
     assert len(receiver.received) == 6
     assert SECRET not in str(raised.value)
+
+
+def test_what_was_not_taken_is_sent_later_and_once(receiver: Receiver, tmp_path: Path) -> None:
+    folder = tmp_path / "unsent"
+    assert send_kept(folder, _url(receiver)) == (0, 0)
+    for number in range(3):
+        keep_message(folder, f"event-{number}", {"text": f"{number}"})
+        os.utime(folder / f"event-{number}.json", (number, number))
+    receiver.answers = [400]  # the first, which holds up no other
+    assert send_kept(folder, _url(receiver)) == (0, 3)
+    receiver.answers = [200, 500]
+    assert send_kept(folder, _url(receiver)) == (1, 2)
+    assert send_kept(folder, _url(receiver)) == (2, 0)
+    assert send_kept(folder, _url(receiver)) == (0, 0)
+    assert [json.loads(body)["text"] for _, body in receiver.received] == ["0", "1", "2", "0", "2"]
+    assert SECRET not in str(list(folder.iterdir()))
 
 
 @pytest.mark.parametrize("status", [302, 400, 404])
