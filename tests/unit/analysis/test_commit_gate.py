@@ -15,6 +15,7 @@ from accel_platform.analysis.regressions.commit_gate import (
     find_baseline,
     measured_commits,
     record_check,
+    reported_regressions,
     unchecked_commits,
 )
 from accel_platform.analysis.regressions.trend import trends
@@ -54,6 +55,21 @@ def test_a_commit_is_due_until_all_its_ended_runs_are_checked(ci: Ci, settings: 
     [again] = unchecked_commits(_reader(settings))
     assert again.run_ids == ("run-0007", "run-0009")
     assert again.state != commit.state
+
+
+def test_a_slowdown_that_stays_open_is_reported_by_its_first_commit_alone(ci: Ci, settings: Settings) -> None:
+    """Later commits have a baseline before it, as a pull request or a tag has."""
+    ci.runs(6, OLD)
+    reported = []
+    for commit in (NEW, "c" * 40, "d" * 40):
+        ci.runs(3, commit, 1.3, baseline=OLD)
+        reader = _reader(settings)
+        [due] = unchecked_commits(reader)
+        checked, outcome = check_commit(reader, due)
+        assert outcome.outcome == "regressed"
+        reported.append(set(outcome.regressions) <= reported_regressions(reader))
+        record_check(ci.log, checked, outcome, source="test")
+    assert reported == [False, True, True]
 
 
 def test_what_moved_is_kept_and_becomes_a_row(ci: Ci, settings: Settings) -> None:
