@@ -23,6 +23,7 @@ from accel_platform.hardware.instances import result_device_name
 from accel_platform.knowledge.packs import PACKS
 from accel_platform.warehouse.reader import Reader
 from predictor.serving.engines import ENGINES, Engine
+from predictor.serving.impossible_loads import are_impossible
 from predictor.serving.loads import Deployment, Load
 from predictor.serving.models import find_served_model
 from predictor.serving.quantization import resolve_quantization
@@ -69,6 +70,8 @@ class MeasuredLoad:
     """True for a row of a shipped knowledge pack, False for one that was measured or imported here."""
     slot_wait_ms: float = 0.0
     """Part of `first_ms` that was a wait for a slot of the engine (`slot_waits`)."""
+    impossible: bool = False
+    """True if it took less time than the devices can take, so that it answers for nothing (`impossible_loads`)."""
 
     @property
     def first_with_slot_ms(self) -> float:
@@ -113,7 +116,8 @@ def _distinct(rows: Iterable[Mapping[str, Any]]) -> list[MeasuredLoad]:
     # Of several copies of a row the one that names the engine's version is kept.
     known = sorted(filter(None, found), key=lambda row: row.deployment.engine_version is None)
     distinct = list({_identity(row): row for row in reversed(known)}.values())[::-1]
-    return [replace(row, slot_wait_ms=wait) for row, wait in zip(distinct, slot_waits_ms(distinct), strict=True)]
+    judged = zip(distinct, slot_waits_ms(distinct), are_impossible(distinct), strict=True)
+    return [replace(row, slot_wait_ms=wait, impossible=impossible) for row, wait, impossible in judged]
 
 
 def measured_load(event_id: str, payload: Mapping[str, Any], *, from_pack: bool = True) -> MeasuredLoad | None:

@@ -45,6 +45,8 @@ _LEARNED_FROM = 500
 _STEPS = 15
 _REACH = 4.0
 """Most that the log of a parameter may differ from its prior; far from it, covariances cannot be factorized."""
+DEVICE = 1
+"""Column of `names` that holds the device."""
 _VERSION = 3
 """Column of `names` that holds the engine's version."""
 _NO_FACTOR = 1e9
@@ -206,6 +208,15 @@ class Neighbors:
         """
         return self._newest_of(_names(deployment)) or None
 
+    def measured_version(self, deployment: Deployment) -> str | None:
+        """Return the version of its engine that answers for a deployment, "" for an unstated one; None if unmeasured.
+
+        Measured it is with its model, device and quantization.
+        """
+        shape, device, engine, version, quantization = _names(deployment)
+        version = version or self._newest.get((shape, device, engine, quantization), "")
+        return version if (shape, device, engine, version, quantization) in self._measured else None
+
     def versions_of(self, engine: str) -> set[str]:
         """Return the versions of an engine that were measured."""
         return {version for _, _, name, version, _ in self.points.names.tolist() if name == engine and version}
@@ -213,7 +224,7 @@ class Neighbors:
     @cached_property
     def devices(self) -> frozenset[str]:
         """Names of the devices that loads were measured on."""
-        return frozenset(self.points.names[:, 1].tolist())
+        return frozenset(self.points.names[:, DEVICE].tolist())
 
     @cached_property
     def models_measured(self) -> Counter[str]:
@@ -273,6 +284,10 @@ class Neighbors:
         ordered = sorted(self.points.names.tolist(), key=lambda row: version_key(row[_VERSION]))
         in_any = {tuple(row[:_VERSION]): row[_VERSION] for row in ordered}
         return in_any | {(*row[:_VERSION], row[_VERSION + 1]): row[_VERSION] for row in ordered}
+
+    @cached_property
+    def _measured(self) -> frozenset[tuple[str, ...]]:
+        return frozenset(map(tuple, self.points.names.tolist()))
 
     @cached_property
     def _standard(self) -> tuple[Array, Array]:

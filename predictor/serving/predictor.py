@@ -3,34 +3,36 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from functools import cache
+from functools import cache, cached_property
 from pathlib import Path
 
 import numpy as np
 
+from accel_platform.hardware.catalog import DeviceSpec, find_spec
 from predictor.calibration.conformal import Calibration
 from predictor.data.fast_path import require_slow_path
 from predictor.data.packed_json import read_packed, write_packed
 from predictor.schemas.responses import Interval
+from predictor.serving.device_order import Pairs, between, in_order, no_better, rates_of
 from predictor.serving.disaggregated import first_parts, parts_of
 from predictor.serving.disaggregated import shipped_model as disaggregated_model
+from predictor.serving.engines import MEASURED_BY_REQUESTS
 from predictor.serving.fold_trees import FoldTrees, shrinkage
 from predictor.serving.loads import Deployment, Load
 from predictor.serving.measured_loads import MeasuredLoad
-from predictor.serving.neighbors import Neighbors, from_document, points_of, to_document
+from predictor.serving.neighbors import DEVICE, Names, Neighbors, from_document, points_of, to_document
 from predictor.serving.queueing import Pace
 from predictor.serving.step_times import fit_step_times, step_parts, step_times
-from predictor.serving.work import Array, Work, work_of
+from predictor.serving.work import MOST_COMPUTED, Array, Work, limited_ms, work_of
 
 SHIPPED = Path(__file__).with_name("fitted.json.xz")
-MOST_COMPUTED = 0.7
-"""Most of the published rate at which engines compute, where prompts and steps follow each other.
-
-13 of 2,749 measured loads took less time than that: three had over 400 users, seven are of one table of one model, and
-the others took up to 16 % less.
-"""
+_UNMEASURED = "unmeasured"
+"""In the place of an engine's version where a model was not measured."""
+_LEAST_LOADS = 100
+"""Fewest measured loads of a device that others are put in order with: the GB200's 22 contradict each other."""
 _LIMIT = 5.0
 """Bound of the log of users over the number that fits: beyond it, more or less room makes no difference."""
 
@@ -58,10 +60,7 @@ class LoadTimes:
     deviations: Array
     """Standard deviations of the logs of both times, a column each."""
     least_token_ms: Array
-    """Time of a token at published rates, in ms, with as many requests at once as fit.
-
-    Nine of 2,991 measured loads took less. All had over 400 users; their engines seem to have run fewer at once.
-    """
+    """Time of a token at published rates, in ms, with as many requests at once as fit."""
     least_first_ms: Array
     """Least time to the first token, in ms: all users' requests at `MOST_COMPUTED`, less the further tokens."""
 
@@ -77,27 +76,90 @@ class ServingModel:
     neighbors: Neighbors
 
     def predict(self, cells: Sequence[tuple[Deployment, Load]]) -> LoadTimes:
-        """Return the times of each deployment under its load.
+        """Return the times of each deployment under its load, no shorter than those of a better device."""
+        work = work_of(cells)
+        logs, deviations = self._log_times(cells, work)
+        by_requests = [i for i, cell in enumerate(cells) if _timed_by_requests(*cell)]
+        if by_requests:
+            chosen = [cells[i] for i in by_requests]
+            logs[by_requests] = self._in_device_order(chosen, work.waiting[by_requests], logs[by_requests])
+        token, first = np.exp(logs).T
+        # Corrections learned on devices of much bandwidth would make one of little bandwidth faster than it can be. And
+        # each time is corrected by itself: their sum may be less than devices need for many users' long prompts.
+        token_ms, first_ms = limited_ms(work, token, first)
+        least_first = np.maximum(1e3 * work.requests_s(MOST_COMPUTED) - (work.output_tokens - 1) * token_ms, 0.0)
+        return LoadTimes(token_ms, first_ms, deviations, 1e3 * work.step_light_s, np.minimum(least_first, first_ms))
+
+    def _log_times(self, cells: Sequence[tuple[Deployment, Load]], work: Work) -> tuple[Array, Array]:
+        """Return the logs of both times in ms as learned for each deployment alone, and their standard deviations.
 
         The trees alone answer for batches, and for engines whose loads were not measured request by request.
         """
-        work = work_of(cells)
         token, first = step_times(work, self.coefficients)
         x = _features(work, token, first)
         carried, deviations = self.neighbors.predict(points_of(cells, x))
-        by_requests = np.array([deployment.measured_by_requests and not load.batch for deployment, load in cells])
+        by_requests = np.array([_timed_by_requests(*cell) for cell in cells])
         # The Gaussian process adds the offset of a load group, so trees that saw the group would count it twice.
         by_trees = self.trees.predict(x, [deployment.load_group for deployment, _ in cells], unseen=by_requests)
         residuals = np.where(by_requests[:, None], by_trees * self.tree_shares + carried, by_trees)
-        token_log, first_log = residuals.T
-        # Corrections learned on devices of much bandwidth would make one of little bandwidth faster than it can be.
-        least = 1e3 * work.step_light_s
-        token_ms = np.maximum(token * np.exp(token_log), least)
-        # Each time is corrected by itself. Their sum may be less than the devices need for many users' long prompts.
-        whole_ms = 1e3 * work.requests_s(MOST_COMPUTED)
-        least_first = np.maximum(whole_ms - (work.output_tokens - 1) * token_ms, 0.0)
-        first_ms = np.maximum(first * np.exp(first_log), least_first)
-        return LoadTimes(token_ms, first_ms, deviations, least, least_first)
+        return np.log(np.column_stack([token, first])) + residuals, deviations
+
+    def _in_device_order(self, cells: Sequence[tuple[Deployment, Load]], waiting: Array, logs: Array) -> Array:
+        """Return the log times of loads, moved to where a better device is no slower.
+
+        The measured devices are put in order for each load, whichever of them is asked about. Any other device lies
+        between those that are better and those that are no better. Two devices on which the model was measured with one
+        version of the engine may stay as they are.
+        """
+        devices = self._reference_devices
+        anywhere = [(replace(deployment, device=devices[0]), load) for deployment, load in cells]
+        place = {cell: i for i, cell in enumerate(dict.fromkeys(anywhere))}
+        by_device = [
+            self._known_on([(replace(deployment, device=device), load) for deployment, load in place])
+            for device in devices
+        ]
+        known, weights, rates, fits, versions = (np.stack(of, axis=1) for of in zip(*by_device, strict=True))
+        same_version = (versions[:, :, None] == versions[:, None, :]) & (versions != _UNMEASURED)[:, :, None]
+        order = no_better(rates[:, :, None], rates[:, None, :]) & ~same_version
+        rows = np.array([place[cell] for cell in anywhere])
+        own_rates, own_fits = rates_of([deployment for deployment, _ in cells]), waiting <= 1
+        worse, better = no_better(rates[rows], own_rates[:, None]), no_better(own_rates[:, None], rates[rows])
+        names = np.array([device.name for device in devices])
+        here = np.array([deployment.device.name for deployment, _ in cells])[:, None] == names
+        moved = []
+        # Where users wait on the lesser device, fewer of them run at once there, which makes its steps shorter.
+        for column, order_fits, of_worse, of_better in (
+            (0, order & fits[:, :, None], worse & fits[rows], better & own_fits[:, None]),
+            (1, order, worse, better),
+        ):
+            others = in_order(known[:, :, column], weights[:, :, column], order_fits)[rows]
+            elsewhere = between(logs[:, column], others, of_worse, of_better)
+            moved.append(np.where(here.any(axis=1), np.sum(np.where(here, others, 0.0), axis=1), elsewhere))
+        return np.column_stack(moved)
+
+    def _known_on(self, cells: Sequence[tuple[Deployment, Load]]) -> tuple[Array, Array, Array, Pairs, Names]:
+        """Return what is known of loads on a measured device, each as an array by load.
+
+        They are log times, their weights, the device's rates, whether all users fit, and the version of the engine that
+        the model was measured with.
+        """
+        work = work_of(cells)
+        logs, deviations = self._log_times(cells, work)
+        versions = [self.neighbors.measured_version(deployment) for deployment, _ in cells]
+        named = np.array([_UNMEASURED if version is None else version for version in versions])
+        return logs, deviations**-2, rates_of([deployment for deployment, _ in cells]), work.waiting <= 1, named
+
+    @cached_property
+    def _reference_devices(self) -> list[DeviceSpec]:
+        """Devices on which many loads were measured request by request."""
+        counts = Counter(self.neighbors.points.names[:, DEVICE].tolist())
+        names = sorted(name for name, count in counts.items() if count >= _LEAST_LOADS)
+        specs = [spec for name in names if (spec := find_spec(name)) is not None]
+        return [spec for spec in specs if spec.vendor in MEASURED_BY_REQUESTS]
+
+
+def _timed_by_requests(deployment: Deployment, load: Load) -> bool:
+    return deployment.measured_by_requests and not load.batch
 
 
 @dataclass(frozen=True)

@@ -31,7 +31,7 @@ that is known, and -1.2 to 0.5 in all others with as many pairs but one, where i
 def slot_waits_ms(rows: Sequence[MeasuredLoad]) -> list[float]:
     """Return the mean wait for a slot that each load's first token holds, in ms: 0 but in such campaigns."""
     waiting = _waiting_campaigns(rows)
-    return [_wait_ms(row) if _campaign(row) in waiting and not row.load.batch else 0.0 for row in rows]
+    return [_wait_ms(row) if campaign_of(row) in waiting and not row.load.batch else 0.0 for row in rows]
 
 
 def _waiting_campaigns(rows: Iterable[MeasuredLoad]) -> set[tuple[object, ...]]:
@@ -54,13 +54,14 @@ def _pairs(rows: Iterable[MeasuredLoad]) -> Iterator[tuple[tuple[object, ...], M
         if not row.load.batch and row.load.users <= _MOST_USERS and row.first_ms > 0:
             deployment, load = row.deployment, row.load
             sizes = (deployment.devices, deployment.attention_copies, deployment.stages, load.users, load.input_tokens)
-            alike[*_campaign(row), *sizes].append(row)
+            alike[*campaign_of(row), *sizes].append(row)
     for group in alike.values():
         for one, other in combinations(group, 2):
-            yield _campaign(one), one, other
+            yield campaign_of(one), one, other
 
 
-def _campaign(row: MeasuredLoad) -> tuple[object, ...]:
+def campaign_of(row: MeasuredLoad) -> tuple[object, ...]:
+    """Return the key of the loads that were measured with one set-up."""
     deployment = row.deployment
     return row.model, deployment.device.name, deployment.engine, deployment.engine_version, deployment.quantization
 

@@ -29,7 +29,9 @@ class SimilarLoads:
         self._rows = [
             row
             for row in rows
-            if row.deployment.quantization == quantization and replace(row.deployment.decoder, context=0.0) == shape
+            if row.deployment.quantization == quantization
+            and replace(row.deployment.decoder, context=0.0) == shape
+            and not row.impossible
         ]
         # Loads by requests of an engine that is answered for by batches alone: the predictor did not learn from them.
         self.devices = {
