@@ -36,8 +36,14 @@ PRECISIONS = ("float32", "float16")
 BATCHES = (1, 2, 4, 8, 16, 32, 64, 128, 256)
 LENGTHS = {"sequence_length": (16, 32, 64, 128, 256, 512), "image_size": (64, 128, 224, 320, 448)}
 VARYING = {"sequence_length": ("bert-base", "bert-large"), "image_size": ("vit-base", "resnet-50")}
-SERVED = ("meta-llama/Llama-3.1-8B-Instruct", "meta-llama/Llama-3.3-70B-Instruct")
-CARDS = ("NVIDIA H200 SXM", "NVIDIA H100 SXM5 80GB", "NVIDIA A100 SXM4 80GB", "NVIDIA A100 SXM4 40GB", "NVIDIA L4")
+SERVED = (
+    "meta-llama/Llama-3.1-8B-Instruct", "meta-llama/Llama-3.3-70B-Instruct", "Qwen/Qwen3-235B-A22B",
+    "openai/gpt-oss-120b",
+)  # fmt: skip
+CARDS = (
+    "NVIDIA B300 SXM", "NVIDIA B200 SXM", "NVIDIA H200 SXM", "NVIDIA H100 SXM5 80GB", "NVIDIA A100 SXM4 80GB",
+    "NVIDIA A100 SXM4 40GB", "NVIDIA L4",
+)  # fmt: skip
 """Cards for serving, each better than the next in rates and memory."""
 USERS = (1, 4, 16, 64, 256)
 PROMPTS = (128, 512, 2048, 8192)
