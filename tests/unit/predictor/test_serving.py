@@ -769,7 +769,7 @@ def test_a_prefix_cache_saves_prompts_and_a_small_cache_saves_memory() -> None:
 
 
 def test_experts_may_be_split_with_attention_on_each_device() -> None:
-    load = {"model": "deepseek-v3", "quantization": "fp8", "users": 512, "hardware": ["H200"], "kv_cache": "fp8"}
+    load = {"model": "deepseek-v3", "quantization": "fp8", "users": 1024, "hardware": ["H200"], "kv_cache": "fp8"}
     commands = {
         engine: [o for o in ask(**load, engine=engine, objective="throughput").options if o.attention_copies == 8]
         for engine in ("vllm", "sglang", "trtllm")
@@ -1017,7 +1017,8 @@ def test_times_are_those_of_the_version_asked_for(measured: list[MeasuredLoad]) 
     old, new, default = (option.output_token_ms for option in found.values())
     assert old.p50 > 1.5 * new.p50
     assert found[None].engine_version == "1.2.0rc6.post3"
-    assert default == new
+    # Without a version the other devices are put in order with it in their newest ones.
+    assert default.p50 == pytest.approx(new.p50, rel=0.05)
     unmeasured = [option.output_token_ms for option in ask(engine_version="0.9", **question).options]
     assert min(times.high / times.low for times in unmeasured) > new.high / new.low
 
