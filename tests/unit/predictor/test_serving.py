@@ -1018,7 +1018,7 @@ def test_times_are_those_of_the_version_asked_for(measured: list[MeasuredLoad]) 
     assert old.p50 > 1.5 * new.p50
     assert found[None].engine_version == "1.2.0rc6.post3"
     # Without a version the other devices are put in order with it in their newest ones.
-    assert default.p50 == pytest.approx(new.p50, rel=0.05)
+    assert default.p50 == pytest.approx(new.p50, rel=0.1)
     unmeasured = [option.output_token_ms for option in ask(engine_version="0.9", **question).options]
     assert min(times.high / times.low for times in unmeasured) > new.high / new.low
 
