@@ -28,15 +28,13 @@ _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._@-]{0,63}")
 
 
 class Scope(enum.StrEnum):
-    """The rights of a key; each includes the ones before it."""
+    """The rights of a key; writing includes reading."""
 
     read = "read"
     write = "write"
-    admin = "admin"
 
     def includes(self, other: Scope) -> bool:
-        order = list(Scope)
-        return order.index(self) >= order.index(other)
+        return other in (Scope.read, self)
 
 
 @dataclass(frozen=True)
@@ -175,4 +173,6 @@ def _parse_key(entry: dict[str, str]) -> ApiKey:
     created, expires, revoked = times.values()
     if created is None or len(entry["sha256"]) != 64:
         raise ValueError("no key")
-    return ApiKey(entry["key_id"], entry["name"], Scope(entry["scope"]), entry["sha256"], created, expires, revoked)
+    # Keys of November 2026 may have the scope admin, which allowed no more than write.
+    scope = Scope.write if entry["scope"] == "admin" else Scope(entry["scope"])
+    return ApiKey(entry["key_id"], entry["name"], scope, entry["sha256"], created, expires, revoked)

@@ -150,8 +150,7 @@ def test_scopes(home: Settings) -> None:
         }
         assert got == {
             Scope.read: [200, 200, 403, 403],
-            Scope.write: [200, 200, 200, 403],
-            Scope.admin: [200, 200, 200, 200],
+            Scope.write: [200, 200, 200, 200],
         }
         refused = client.post("/observed", headers=_bearer(made[Scope.read]))
         assert "--scope write" in _problem(refused, 403, "scope")["detail"]

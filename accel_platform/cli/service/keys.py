@@ -16,16 +16,14 @@ if TYPE_CHECKING:
 app = CommandApp(help="API keys of the service. Once one exists, every request needs one.", no_args_is_help=True)
 
 
-ScopeOption = Literal["read", "write", "admin"]
+ScopeOption = Literal["read", "write"]
 """Scope option; mirrors `api_keys.Scope`."""
 
 
 @app.command()
 def create(
     name: Annotated[str, typer.Argument(help="Its user or purpose; named in audit events.")],
-    scope: Annotated[
-        ScopeOption, typer.Option(help="Permissions: read; write includes read; admin includes both.")
-    ] = "read",
+    scope: Annotated[ScopeOption, typer.Option(help="Permissions: read; write includes read.")] = "read",
     days: Annotated[
         int | None, typer.Option(min=1, max=3650, help="Days until it expires.", show_default="never")
     ] = None,

@@ -136,10 +136,8 @@ def client_address(scope: Scope) -> str:
 
 
 def required_scope(method: str, path: str) -> Allowed:
-    """Return the scope a request needs: read for queries, write for changes, admin for deletions."""
-    if method in _READS or path in QUERY_PATHS:
-        return Allowed.read
-    return Allowed.admin if method == "DELETE" else Allowed.write
+    """Return the scope a request needs: read for queries, write for changes."""
+    return Allowed.read if method in _READS or path in QUERY_PATHS else Allowed.write
 
 
 def is_loopback(host: str) -> bool:

@@ -21,7 +21,7 @@ class Caller:
     scope: Scope
 
 
-LOOPBACK = Caller("loopback", None, Scope.admin)
+LOOPBACK = Caller("loopback", None, Scope.write)
 """Any program of this machine, where no keys are required."""
 
 

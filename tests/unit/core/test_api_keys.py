@@ -63,7 +63,7 @@ def test_revoked_and_expired_keys_work_no_more(settings: Settings, monkeypatch: 
     later = datetime.now(UTC) + timedelta(days=2, seconds=1)
     assert not serving.all()[1].is_active(later)
     assert serving.all()[0].key_id == ended.key_id, "kept, for who had access once"
-    other.create("first", Scope.admin)
+    other.create("first", Scope.write)
 
 
 def test_names_are_given_once_at_a_time_and_are_harmless(settings: Settings) -> None:
@@ -93,12 +93,17 @@ def test_a_damaged_file_lets_nobody_in(settings: Settings, content: str) -> None
         KeyStore(settings).check("accel_x")
 
 
-def test_scopes_include_one_another() -> None:
-    assert [[a.includes(b) for b in Scope] for a in Scope] == [
-        [True, False, False],
-        [True, True, False],
-        [True, True, True],
-    ]
+def test_writing_includes_reading() -> None:
+    assert [[a.includes(b) for b in Scope] for a in Scope] == [[True, False], [True, True]]
+
+
+def test_a_key_of_the_scope_admin_still_writes(settings: Settings) -> None:
+    _, secret = KeyStore(settings).create("old", Scope.write)
+    kept = settings.home / "keys.json"
+    kept.write_text(kept.read_text().replace('"write"', '"admin"'))
+    key = KeyStore(settings).check(secret)
+    assert key is not None
+    assert key.scope is Scope.write
 
 
 @pytest.mark.slow
