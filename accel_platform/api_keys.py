@@ -56,6 +56,9 @@ class ApiKey:
 class KeyFileDamaged(AccelError):
     """The key file cannot be read, so all access is denied."""
 
+    kind = "keys-damaged"
+    title = "The keys cannot be read"
+
 
 class KeyStore:
     """The keys of one installation. Changes by another process are seen at the next access."""

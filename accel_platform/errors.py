@@ -7,21 +7,34 @@ import os
 import re
 from collections.abc import Iterable
 from pathlib import Path
+from typing import ClassVar
 
 INTERRUPTED = 130
 """The exit code of a process that Ctrl-C ended, as shells have it: 128 and the signal's number."""
 
 
 class AccelError(Exception):
-    """A foreseeable failure; its message says what to do. The CLI exits 1, the service answers 4xx or 503."""
+    """A foreseeable failure; its message says what to do. The CLI exits 1, the service answers 4xx or 503.
+
+    `kind` names the kind of problem for programs, `title` for people.
+    """
+
+    kind: ClassVar[str] = "refused"
+    title: ClassVar[str] = "The request cannot be fulfilled"
 
 
 class InvalidInput(AccelError):
     """The caller's input cannot be used as it is. The CLI exits 2, the service answers 422."""
 
+    kind = "invalid-input"
+    title = "The input cannot be used"
+
 
 class NotFound(AccelError):
     """The requested thing does not exist. The service answers 404."""
+
+    kind = "not-found"
+    title = "Not Found"
 
 
 class NoFigure(NotFound):
@@ -30,25 +43,43 @@ class NoFigure(NotFound):
     The service answers 404, as a problem of its own.
     """
 
+    kind = "no-figure"
+    title = "Nothing supports a figure"
+
 
 class Conflict(AccelError):
     """The request does not fit the present state. The service answers 409."""
+
+    kind = "conflict"
+    title = "Not as things are"
 
 
 class Busy(AccelError):
     """The service is at its limit of concurrent requests: try again soon. It answers 503."""
 
+    kind = "busy"
+    title = "Too many questions of this kind at once"
+
 
 class LogUnavailable(AccelError):
     """The event log cannot be read or written (missing, read-only, full, unreachable)."""
+
+    kind = "log-unavailable"
+    title = "The event log cannot be read"
 
 
 class WarehouseEmpty(AccelError):
     """No tables have been published yet."""
 
+    kind = "warehouse-empty"
+    title = "Nothing has been measured or imported yet"
+
 
 class StorageUnavailable(AccelError):
     """A path on disk cannot be used: disk full, read-only, without permission, or of the wrong kind."""
+
+    kind = "storage-unavailable"
+    title = "A place on disk cannot be used"
 
 
 def one_line(error: BaseException) -> str:

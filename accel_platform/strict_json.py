@@ -8,6 +8,7 @@ from __future__ import annotations
 import difflib
 import json
 import re
+from collections import Counter
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, TypeVar
@@ -58,11 +59,11 @@ def read_object(path: Path) -> tuple[dict[str, Any], str]:
     except (OSError, UnicodeDecodeError) as error:
         raise InvalidInput(f"{path} cannot be read: {error}.") from error
     try:
-        value = json.loads(text, object_pairs_hook=_reject_duplicates)
+        value = json.loads(text, object_pairs_hook=reject_duplicates)
     except json.JSONDecodeError as error:
         raise InvalidInput(f"{path}, line {error.lineno}, column {error.colno}: no JSON, {error.msg}.") from error
-    except _DuplicateKey as error:
-        raise InvalidInput(f"{path}: the key {error} is there twice.") from error
+    except DuplicateKey as error:
+        raise InvalidInput(f"{path}: {error}") from error
     if not isinstance(value, dict):
         raise InvalidInput(f"{path}: expected an object {{...}}, got {preview_json(value)}.")
     return {key: member for key, member in value.items() if not key.startswith(COMMENT)}, text
@@ -130,13 +131,16 @@ def _problem_reason(problem: ErrorDetails) -> str:
     return message[:1].lower() + message[1:] if problem["type"] != "value_error" else message
 
 
-class _DuplicateKey(Exception):
+class DuplicateKey(InvalidInput):
     """A repeated key in one object, which is ambiguous."""
 
 
-def _reject_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    keys = [key for key, _ in pairs if not key.startswith(COMMENT)]
-    for key in keys:
-        if keys.count(key) > 1:
-            raise _DuplicateKey(repr(key))
-    return dict(pairs)
+def reject_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """Return an object of JSON by its pairs, for `json.loads`. Raises DuplicateKey; comments may be repeated."""
+    value = dict(pairs)
+    if len(value) < len(pairs):
+        counts = Counter(key for key, _ in pairs if not key.startswith(COMMENT))
+        for key, count in counts.most_common(1):
+            if count > 1:
+                raise DuplicateKey(f"the key {preview_json(key)} is there twice.")
+    return value

@@ -297,6 +297,9 @@ def translate_write_errors(directory: Path) -> Iterator[None]:
 class WarehouseDamaged(AccelError):
     """A damaged file of the warehouse. Nothing is lost, because the tables are rebuilt from the log."""
 
+    kind = "warehouse-damaged"
+    title = "The tables cannot be read"
+
     def __init__(self, path: Path, error: Exception) -> None:
         reason = error.strerror if isinstance(error, OSError) and error.strerror else one_line(error)[:200]
         super().__init__(

@@ -81,7 +81,7 @@ def answer_rows(queries: Sequence[PredictQuery], batch: BatchAnswer) -> list[dic
         row: dict[str, Any] = dict.fromkeys(COLUMNS) | {"why": [], "warnings": []}
         row |= {"model": answer.model, "asked": name, "batch_size": answer.batch_size, "precision": query.precision}
         if isinstance(answer, Unanswered):
-            rows.append(row | {"problem": answer.problem})
+            rows.append(row | {"problem": answer.problem.detail})
             continue
         cost, energy = answer.cost, answer.energy
         rows.append(

@@ -23,7 +23,7 @@ from predictor.advisor.resolved_query import ResolvedQuery, resolve_query
 from predictor.advisor.serving_state import ServingState
 from predictor.data.evidence import Evidence
 from predictor.schemas.requests import PredictQuery, RecommendQuery, TransformersConfig
-from predictor.schemas.responses import Answer, BatchAnswer, Excluded, Figures, PredictAnswer, Unanswered
+from predictor.schemas.responses import Answer, BatchAnswer, CellProblem, Excluded, Figures, PredictAnswer, Unanswered
 
 _PROVENANCE_RANK = {"measured": 0, "scaled": 1, "predicted": 2}
 _MAX_REASONS = 2
@@ -196,4 +196,4 @@ def _unanswered(query: PredictQuery, resolved: ResolvedQuery | AccelError, error
         model = query.model
     else:
         model = "a config" if isinstance(query.model, TransformersConfig) else "cost figures"
-    return Unanswered(model=model, hardware=query.place, batch_size=query.batch_size, problem=str(error))
+    return Unanswered(model=model, hardware=query.place, batch_size=query.batch_size, problem=CellProblem.of(error))

@@ -7,6 +7,8 @@ from typing import Annotated, Literal
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
+from accel_platform.errors import AccelError
+
 Provenance = Literal["measured", "scaled", "predicted"]
 Where = Literal["here", "mine", "elsewhere"]
 """Place of a device: this host, another host that measured into this log, or known from others only."""
@@ -212,6 +214,22 @@ class PredictAnswer(Figures):
     predictor_id: _PredictorId
 
 
+PROBLEM_TYPE = "urn:accel:problem:"
+"""Beginning of the type of every problem."""
+
+
+class CellProblem(_Value):
+    """Problem of one cell, with the words of the problem document that it alone would be answered with."""
+
+    type: str = Field(description="What kind of problem it is, for programs.", examples=["urn:accel:problem:no-figure"])
+    title: str = Field(description="What kind of problem it is, in words.")
+    detail: str = Field(description="Why there are no figures, and what to do.")
+
+    @classmethod
+    def of(cls, error: AccelError) -> CellProblem:
+        return cls(type=f"{PROBLEM_TYPE}{error.kind}", title=error.title, detail=str(error))
+
+
 class Unanswered(_Value):
     """A cell without a supported figure or with an invalid query, and what to do."""
 
@@ -220,7 +238,7 @@ class Unanswered(_Value):
     )
     hardware: str
     batch_size: int
-    problem: str = Field(description="Why there are no figures, and what to do.")
+    problem: CellProblem = Field(description="Why there are no figures, and what to do.")
 
 
 class BatchAnswer(_Value):

@@ -25,6 +25,8 @@ from predictor.service.http.problems import CONTENT_TYPE, MAX_BODY_BYTES
 from predictor.training.train import train
 from predictor_world import MODELS, append, measured_grid, result, world
 
+_JSON = {"content-type": "application/json"}
+
 
 @pytest.fixture(scope="module")
 def served(tmp_path_factory: pytest.TempPathFactory) -> Settings:
@@ -203,12 +205,41 @@ def test_a_body_without_its_media_type_is_415_with_the_header_to_send(client: Te
 
 
 def test_what_is_no_json_names_the_place(client: TestClient) -> None:
-    headers = {"content-type": "application/json"}
     for body, place in (("{bad", "line 1, column 2"), ('{"model":\n  "bert-base",\n  }', "line 3, column 3")):
-        problem = _problem(client.post("/recommend", content=body, headers=headers), 422, "invalid-input")
+        problem = _problem(client.post("/recommend", content=body, headers=_JSON), 422, "invalid-input")
         [error] = problem["errors"]
         assert error["field"] == "body"
         assert error["message"].startswith(f"not JSON at {place}: ")
+
+
+@pytest.mark.parametrize(
+    ("route", "body"),
+    [
+        ("/recommend", '{"model": "bert-base", "batch_size": 1, "batch_size": 8}'),
+        ("/predict", '{"model": {"model_type": "bert", "batch_size": 1, "batch_size": 1}, "hardware": "cpu"}'),
+        ("/query", '{"sql": "SELECT 1", "batch_size": [], "batch_size": []}'),
+        ("/results", '[{"model_id": "m"}, {"batch_size": 1, "batch_size": 2}]'),
+        ("/benchmarks", '{"batch_size": 1, "batch_size": 2}'),
+        ("/regressions/x/accept", '{"batch_size": 1, "batch_size": 2}'),
+    ],
+)
+def test_a_key_that_is_there_twice_is_named(client: TestClient, route: str, body: str) -> None:
+    problem = _problem(client.post(route, content=body, headers=_JSON), 422, "invalid-input")
+    assert problem["detail"] == 'body: the key "batch_size" is there twice.'
+
+
+def test_a_key_that_is_there_twice_on_a_line_is_named(client: TestClient) -> None:
+    lines = '{"model_id": "m"}\n{"batch_size": 1, "batch_size": 2}'
+    response = client.post("/results", content=lines, headers={"content-type": "application/x-ndjson"})
+    assert 'the key "batch_size" is there twice' in _problem(response, 422, "invalid-input")["detail"]
+
+
+def test_an_unknown_mode_names_every_mode(client: TestClient) -> None:
+    problem = _problem(client.post("/recommend", json={"model": "bert-base", "mode": "srving"}), 422, "invalid-input")
+    says = "expected 'inference', 'generation', 'training' or 'serving', got \"srving\""
+    assert problem["errors"] == [{"field": "mode", "message": says}]
+    for mode in (3, None, ["serving"]):
+        _problem(client.post("/recommend", json={"model": "bert-base", "mode": mode}), 422, "invalid-input")
 
 
 @pytest.mark.parametrize(
@@ -257,7 +288,9 @@ def test_a_batch_of_a_thousand_cells(client: TestClient) -> None:
     queries[7] = {"model": "no-such-model", "hardware": "cpu"}
     answers = client.post("/predict/batch", json={"queries": queries}).json()["answers"]
     assert len(answers) == 1000
-    assert "No model is called" in answers[7]["problem"]
+    alone = client.post("/predict", json=queries[7]).json()
+    assert answers[7]["problem"] == {name: alone[name] for name in ("type", "title", "detail")}
+    assert "No model is called" in answers[7]["problem"]["detail"]
     assert answers[0]["provenance"] == "measured"
     assert [a["batch_size"] for a in answers[:4]] == [1, 2, 3, 4]
     _problem(client.post("/predict/batch", json={"queries": [queries[0]] * 1001}), 422, "invalid-input")

@@ -21,6 +21,7 @@ from accel_platform.errors import Busy, InvalidInput
 from accel_platform.table_io import files
 from accel_platform.warehouse.sandbox import Sandbox, SandboxRows
 from predictor.schemas.rows import SnapshotId
+from predictor.service.http.bodies import JsonRoute
 from predictor.service.http.conditional import JSON
 from predictor.service.http.problems import problem_responses
 from predictor.service.http.streaming import TYPES
@@ -67,7 +68,7 @@ class SqlRows(BaseModel):
 
 
 def router(sandbox: Sandbox) -> APIRouter:
-    routes = APIRouter(tags=["tables"])
+    routes = APIRouter(tags=["tables"], route_class=JsonRoute)
     threads = CapacityLimiter(_MAX_PENDING)
 
     @routes.post(

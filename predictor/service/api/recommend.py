@@ -2,21 +2,30 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Annotated, Any, get_args
 
 from fastapi import APIRouter, Response
 from fastapi.concurrency import run_in_threadpool
+from fastapi.exceptions import RequestValidationError
 from pydantic import Discriminator, Tag
 
 from predictor.advisor.advisor import Advisor
 from predictor.schemas.requests import BatchQuery, PredictQuery, RecommendQuery
 from predictor.schemas.responses import Answer, BatchAnswer, PredictAnswer
 from predictor.schemas.serving import ServingAnswer, ServingQuery
+from predictor.service.http.bodies import JsonRoute
 from predictor.service.http.problems import problem_responses
+
+_MODES = (*get_args(RecommendQuery.model_fields["mode"].annotation), "serving")
 
 
 def _kind(body: Any) -> str:
+    """Return which query a body is. Raises RequestValidationError for a mode of neither, because each names its own."""
     mode = body.get("mode") if isinstance(body, dict) else getattr(body, "mode", None)
+    if isinstance(mode, str) and mode not in _MODES:
+        expected = f"{', '.join(map(repr, _MODES[:-1]))} or {_MODES[-1]!r}"
+        problem = {"type": "literal_error", "loc": ("body", "mode"), "msg": "", "ctx": {"expected": expected}}
+        raise RequestValidationError([{**problem, "input": mode}])
     return "<serving>" if mode == "serving" else "<model>"
 
 
@@ -26,7 +35,7 @@ AnyQuery = Annotated[
 
 
 def router(advisor: Advisor) -> APIRouter:
-    routes = APIRouter(tags=["advice"])
+    routes = APIRouter(tags=["advice"], route_class=JsonRoute)
 
     @routes.post(
         "/recommend", response_model=Answer | ServingAnswer, responses=problem_responses(400, 404, 413, 415, 422, 503)

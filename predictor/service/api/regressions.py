@@ -34,7 +34,7 @@ from predictor.service.background.intake import (
     request_id,
     store_once,
 )
-from predictor.service.http.bodies import require_strict_body
+from predictor.service.http.bodies import JsonRoute, require_strict_body
 from predictor.service.http.conditional import NOT_MODIFIED, table_response
 from predictor.service.http.paging import PagedTable
 from predictor.service.http.problems import problem_responses
@@ -71,7 +71,7 @@ class ShiftDecision(BaseModel):
 
 
 def router(advisor: Advisor, log_for: LogFor, request_update: Callable[[], None]) -> APIRouter:
-    routes = APIRouter(tags=["regressions"])
+    routes = APIRouter(tags=["regressions"], route_class=JsonRoute)
     reader = advisor.reader
     problems = problem_responses(400, 404, 409, 413, 415, 422, 503)
     body = [require_strict_body(ShiftDecision)]

@@ -22,7 +22,7 @@ from predictor.schemas.queries import PageQuery
 from predictor.service.api.ingest import Key, LogFor
 from predictor.service.background.intake import request_id, store_once
 from predictor.service.background.request_lookup import RequestLookup
-from predictor.service.http.bodies import require_strict_body
+from predictor.service.http.bodies import JsonRoute, require_strict_body
 from predictor.service.http.paging import UNKNOWN_CURSOR
 from predictor.service.http.problems import problem_responses
 
@@ -160,7 +160,7 @@ def _decoded(cursor: str | None) -> UUID | None:
 
 
 def router(lookup: RequestLookup, log_for: LogFor, request_update: Callable[[], None]) -> APIRouter:
-    routes = APIRouter(tags=["requests"])
+    routes = APIRouter(tags=["requests"], route_class=JsonRoute)
 
     @routes.get("/requests", responses=problem_responses(404, 422, 503))
     def requests(query: Annotated[RequestsQuery, Query()]) -> RequestPage:

@@ -1,7 +1,11 @@
-"""Request bodies that are stored: strict validation, and NDJSON (one JSON value per line) beside JSON."""
+"""Request bodies: JSON without repeated keys, and for bodies that are stored strict validation and NDJSON.
+
+NDJSON is one JSON value per line.
+"""
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Coroutine
 from typing import Any
 
@@ -12,6 +16,7 @@ from pydantic import TypeAdapter, ValidationError
 from pydantic_core import from_json
 from starlette.exceptions import HTTPException
 
+from accel_platform.strict_json import reject_duplicates
 from predictor.schemas.ingest import NotStorable, require_storable
 
 NDJSON = "application/x-ndjson"
@@ -21,7 +26,26 @@ _MOST_LISTED = 10_000
 """Faults of a body that are listed, because listing a million takes gigabytes."""
 
 
-class JsonOrNdjsonRoute(APIRoute):
+class _JsonRequest(Request):
+    async def json(self) -> Any:
+        return json.loads(await self.body(), object_pairs_hook=reject_duplicates)
+
+
+class JsonRoute(APIRoute):
+    """A route with a JSON body; an object that has a key twice gets 422."""
+
+    def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
+        handle = super().get_route_handler()
+
+        async def handler(request: Request) -> Response:
+            return await handle(
+                request if isinstance(request, _JsonRequest) else _JsonRequest(request.scope, request.receive)
+            )
+
+        return handler
+
+
+class JsonOrNdjsonRoute(JsonRoute):
     """A route whose body may be JSON or NDJSON; another media type gets 415."""
 
     def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
@@ -44,7 +68,7 @@ async def _as_json(request: Request) -> Request:
         lines[i] += b","
     headers = [(name, value) for name, value in request.scope["headers"] if name != b"content-type"]
     scope = {**request.scope, "headers": [*headers, (b"content-type", b"application/json")]}
-    parsed_request = Request(scope, request.receive)
+    parsed_request = _JsonRequest(scope, request.receive)
     parsed_request._body = _BEFORE_LINES + b"\n".join(lines) + b"]"
     return parsed_request
 

@@ -22,16 +22,17 @@ from accel_platform.errors import (
     Conflict,
     InvalidInput,
     LogUnavailable,
-    NoFigure,
     NotFound,
     StorageUnavailable,
     WarehouseEmpty,
     storage_unavailable,
 )
 from accel_platform.events.types import PAYLOADS
+from accel_platform.strict_json import DuplicateKey
 from accel_platform.warehouse.layers import WarehouseDamaged
 from predictor.schemas.messages import problem_message
 from predictor.schemas.queries import Problem
+from predictor.schemas.responses import PROBLEM_TYPE
 from predictor.service.http.bodies import describe_json_error
 
 CONTENT_TYPE = "application/problem+json"
@@ -41,18 +42,17 @@ MAX_POSTED_BYTES = 16 * 1024 * 1024
 INGEST_PATHS = ("/events", "/results")
 _MOST_FAULTS = 100
 """Most faults that an answer lists. A body of 16 MiB may have a million, and a fault is longer than the faulty text."""
-_STATUS: tuple[tuple[type[AccelError], int, str, str], ...] = (
-    (InvalidInput, 422, "invalid-input", "The input cannot be used"),
-    (Conflict, 409, "conflict", "Not as things are"),
-    (NoFigure, 404, "no-figure", "Nothing supports a figure"),
-    (NotFound, 404, "not-found", "Not Found"),
-    (WarehouseEmpty, 503, "warehouse-empty", "Nothing has been measured or imported yet"),
-    (Busy, 503, "busy", "Too many questions of this kind at once"),
-    (KeyFileDamaged, 503, "keys-damaged", "The keys cannot be read"),
-    (LogUnavailable, 503, "log-unavailable", "The event log cannot be read"),
-    (StorageUnavailable, 503, "storage-unavailable", "A place on disk cannot be used"),
-    (WarehouseDamaged, 503, "warehouse-damaged", "The tables cannot be read"),
-    (AccelError, 400, "refused", "The request cannot be fulfilled"),
+_STATUS: tuple[tuple[type[AccelError], int], ...] = (
+    (InvalidInput, 422),
+    (Conflict, 409),
+    (NotFound, 404),
+    (WarehouseEmpty, 503),
+    (Busy, 503),
+    (KeyFileDamaged, 503),
+    (LogUnavailable, 503),
+    (StorageUnavailable, 503),
+    (WarehouseDamaged, 503),
+    (AccelError, 400),
 )
 _BUSY_S = "2"
 """Seconds that a client waits before it asks a busy service again, because building past tables takes a few."""
@@ -82,7 +82,7 @@ def install(app: FastAPI, page_for: PageRenderer) -> None:
 
 def _problem_document(request: Request, status: int, kind: str, title: str, detail: str, **more: Any) -> Response:
     problem = Problem(
-        type=f"urn:accel:problem:{kind}",
+        type=f"{PROBLEM_TYPE}{kind}",
         title=title,
         status=status,
         detail=detail,
@@ -100,17 +100,13 @@ def _problem_document(request: Request, status: int, kind: str, title: str, deta
 
 def status_of(error: AccelError) -> int:
     """Return the status code with which an error is answered."""
-    return _kind_of(error)[0]
-
-
-def _kind_of(error: Exception) -> tuple[int, str, str]:
-    """Return status code, kind and title of a problem. Needs an AccelError."""
-    return next((status, kind, title) for cls, status, kind, title in _STATUS if isinstance(error, cls))
+    return next(status for cls, status in _STATUS if isinstance(error, cls))
 
 
 async def accel_error_response(request: Request, error: Exception) -> Response:
-    status, kind, title = _kind_of(error)
-    answer = _problem_document(request, status, kind, title, str(error), errors=getattr(error, "errors", None))
+    assert isinstance(error, AccelError)
+    errors = getattr(error, "errors", None)
+    answer = _problem_document(request, status_of(error), error.kind, error.title, str(error), errors=errors)
     if isinstance(error, Busy):
         answer.headers["Retry-After"] = _BUSY_S
     return answer
@@ -183,6 +179,8 @@ def _field_path(error: dict[str, Any]) -> str:
 
 async def _http_error(request: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)
+    if isinstance(error.__cause__, DuplicateKey):
+        return await accel_error_response(request, InvalidInput(f"body: {error.__cause__}"))
     if isinstance(error.__cause__, UnicodeDecodeError):  # FastAPI says only that it cannot parse the body
         error = HTTPException(error.status_code, "The body is not UTF-8: send JSON as text, not compressed")
     title = HTTPStatus(error.status_code).phrase
