@@ -124,8 +124,8 @@ class Client:
     def predict_many(self, queries: Sequence[Mapping[str, Any]]) -> JsonObject:
         """`POST /predict/batch`: up to 1,000 cells at once, each with the fields of `predict`.
 
-        `answers` are in the order of the queries; one that cannot be answered has a `problem` in place of figures, with `type`,
-        `title` and `detail`.
+        `answers` are in the order of the queries; one that cannot be answered has a `problem` (`type`,
+        `title` and `detail`) in place of figures.
         """
         return self._json("POST", "/predict/batch", body={"queries": list(queries)})
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
+from collections import Counter
 from collections.abc import Sequence, Set
 from dataclasses import dataclass, replace
 
@@ -145,8 +146,12 @@ def rank_results(
     results: Sequence[CandidateResult],
     objective: Objective = "latency",
     constraints: Constraints | None = None,
+    limit: int | None = None,
 ) -> RankedAnswer:
-    """Rank the results of the candidates by the objective, and exclude those that violate a constraint."""
+    """Rank the results of the candidates by the objective, and exclude those that violate a constraint.
+
+    The answer has at most `limit` recommendations and exclusions, and counts all.
+    """
     evidence, warnings = state.evidence, list(query.warnings)
     spread = batch_spread(evidence)
     remaining, excluded = _apply_constraints(evidence, query, results, constraints, spread)
@@ -171,6 +176,9 @@ def rank_results(
     warnings += _other_settings(evidence, query, results, {figures.device for figures in ranked})
     # "cuda is unavailable here" is no news where a cuda device of another host can be recommended.
     answered = {figures.hardware for figures in ranked}
+    reported = [
+        r for r in excluded if r.excluded and (r.excluded.device is not None or r.excluded.hardware not in answered)
+    ]
     frame = Answer(
         model=query.subject.model_id,
         batch_size=query.batch_size,
@@ -178,6 +186,8 @@ def rank_results(
         output_tokens=query.output_tokens,
         recommendations=[],
         excluded=[],
+        recommendations_total=len(merits),
+        excluded_by_cause=Counter(r.excluded.cause for r in reported if r.excluded),
         warnings=list(dict.fromkeys(warnings)),
         snapshot_id=evidence.snapshot_id,
         predictor_id=state.predictor_id,
@@ -187,10 +197,22 @@ def rank_results(
         frame,
         [
             (result, rank, merit[0] if math.isfinite(merit[0]) else None)
-            for (_, result, merit), rank in zip(merits, ranks, strict=True)
+            for (_, result, merit), rank in itertools.islice(zip(merits, ranks, strict=True), limit)
         ],
-        [r for r in excluded if r.excluded and (r.excluded.device is not None or r.excluded.hardware not in answered)],
+        reported if limit is None or len(reported) <= limit else _one_per_reason_first(reported)[:limit],
     )
+
+
+def _one_per_reason_first(results: Sequence[CandidateResult]) -> list[CandidateResult]:
+    """Return the exclusions so that the first ones tell most: one per reason, what nothing is known of last."""
+    seen = Counter[str]()
+    ordered: list[tuple[int, bool, bool, CandidateResult]] = []
+    for result in results:
+        assert result.excluded is not None
+        cause, reason = result.excluded.cause, result.excluded.reason
+        ordered.append((seen[reason], cause in _WITHOUT_FIGURE, cause != "constraint", result))
+        seen[reason] += 1
+    return [result for *_, result in sorted(ordered, key=lambda item: item[:3])]
 
 
 def _is_served(evidence: Evidence, subject: ResolvedModel) -> bool:

@@ -59,7 +59,7 @@ def _rank(state: ServingState, query: RecommendQuery) -> RankedAnswer:
         results = list(compress(results, near))
         warnings = resolved.warnings if any(near) else (*resolved.warnings, _NONE_NEAR[query.where])
         resolved = replace(resolved, candidates=tuple(compress(resolved.candidates, near)), warnings=warnings)
-    return rank_results(state, resolved, results, query.objective, query.constraints)
+    return rank_results(state, resolved, results, query.objective, query.constraints, query.limit)
 
 
 def predict(state: ServingState, query: PredictQuery) -> PredictAnswer:

@@ -15,6 +15,9 @@ from predictor.schemas.messages import name_fields, problem_message
 
 Objective = Literal["latency", "throughput", "cost", "energy", "memory"]
 Name = Annotated[str, Field(min_length=1, max_length=200)]
+Limit = Annotated[int | None, Field(ge=1, le=1000, strict=True)]
+DEFAULT_LIMIT = 20
+"""Ranked answers that are given unless more are asked for."""
 PositiveFloat = Annotated[float, Field(gt=0, le=1e24, allow_inf_nan=False, strict=True)]
 
 MAX_CELLS = 1_000
@@ -233,6 +236,10 @@ class RecommendQuery(Query):
         description="Hardware names, `gpu` or `npu`, device names (of hosts or of the spec sheet), instance types of "
         "clouds, device ids or custom specs to choose among; one runtime of a device as `openvino:i9-13900K`. Default: "
         "all that was measured or that a host has.",
+    )
+    limit: Limit = Field(
+        default=DEFAULT_LIMIT,
+        description="Most recommendations in the answer, and most of what was left out; null for all.",
     )
 
 

@@ -195,8 +195,12 @@ class Answer(_Value):
     batch_size: int
     sequence_length: int | None
     output_tokens: int | None = Field(description="Generated tokens per item; null except in generation.")
-    recommendations: list[Recommendation] = Field(description="Best first.")
-    excluded: list[Excluded] = Field(description="What was left out, with the reason.")
+    recommendations: list[Recommendation] = Field(description="Best first, up to the limit.")
+    excluded: list[Excluded] = Field(
+        description="What was left out, with the reason. Up to the limit: one of each reason first."
+    )
+    recommendations_total: int = Field(description="Number of ways to run the model that have figures.")
+    excluded_by_cause: dict[ExclusionCause, int] = Field(description="Number of all that was left out, by cause.")
     warnings: _Warnings
     snapshot_id: _SnapshotId
     predictor_id: _PredictorId

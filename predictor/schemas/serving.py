@@ -8,7 +8,7 @@ from typing import Annotated, Literal
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 
 from accel_platform.backend_names import canonical_backend
-from predictor.schemas.requests import Name, NamedModel, PositiveFloat
+from predictor.schemas.requests import DEFAULT_LIMIT, Limit, Name, NamedModel, PositiveFloat
 from predictor.schemas.responses import Interval
 
 ServingObjective = Literal["cost", "latency", "throughput", "goodput", "energy"]
@@ -67,6 +67,11 @@ class ServingGoals(_Value):
     def of_time(self) -> bool:
         """True if a goal of time is given."""
         return any(getattr(self, name) is not None for name in TIME_GOALS)
+
+    @property
+    def of_slow_requests(self) -> bool:
+        """True if the goals are of other requests than the typical one."""
+        return self.percentile is not None and self.percentile > 50
 
     @model_validator(mode="after")
     def _percentile_of_times(self) -> ServingGoals:
@@ -162,6 +167,9 @@ class ServingQuery(_Value):
         default="cost", description="Figure to rank by: USD per million output tokens, end-to-end time, tokens per "
         "second of the whole deployment, requests per second that meet the goals, or joules per output token.",
     )  # fmt: skip
+    limit: Limit = Field(
+        default=DEFAULT_LIMIT, description="Most deployments that are answered, the best ones; null for all."
+    )
 
     @model_validator(mode="after")
     def _one_load(self) -> ServingQuery:
@@ -317,7 +325,8 @@ class ServingAnswer(_Value):
     kv_cache: str = Field(description="Type of keys and values; auto is the quantization's.")
     input_tokens: int = Field(description="In the mean.")
     output_tokens: int = Field(description="In the mean.")
-    options: list[ServingOption] = Field(description="Deployments that meet the goals, best first.")
+    options: list[ServingOption] = Field(description="Deployments that meet the goals, best first, up to the limit.")
+    options_total: int = Field(description="Number of deployments that meet the goals.")
     excluded: list[NotServed] = Field(description="What was left out, with the reason.")
     warnings: list[str] = Field(description="What to know before the figures are used.")
     snapshot_id: str | None = Field(

@@ -88,7 +88,8 @@ def test_recommend_answers_with_limits_provenance_and_evidence(client: TestClien
     assert response.status_code == 200
     answer = response.json()
     about = {"model", "batch_size", "sequence_length", "output_tokens", "warnings", "snapshot_id", "predictor_id"}
-    assert set(answer) == about | {"recommendations", "excluded"}
+    lists = {"recommendations", "recommendations_total", "excluded", "excluded_by_cause"}
+    assert set(answer) == about | lists
     assert [r["rank"] for r in answer["recommendations"]] == [1, 2, 3]
     for r in answer["recommendations"]:
         assert r["provenance"] == "measured"

@@ -79,6 +79,7 @@ def recommend(
         constraints=given_fields(asdict(limits)),
         where=where,
         hardware=hardware.chosen() or None,
+        limit=None,
     )
     advisor = _advisor(common.home)
     answer = advisor.recommend(query)

@@ -111,7 +111,7 @@ def serving(
     common: CommonOptions,
 ) -> None:
     """Rank devices to serve a language model under a load: memory, times with limits, and cost."""
-    from accel_platform.cli.prediction.serving_output import print_answer
+    from accel_platform.cli.prediction.serving_output import MOST_SHOWN, print_answer
     from accel_platform.errors import InvalidInput
     from accel_platform.strict_json import read_object
     from predictor.advisor.advisor import Advisor
@@ -134,7 +134,8 @@ def serving(
         "objective": objective,
         "goals": given_fields(asdict(goals)),
     }
-    query = validate_query(ServingQuery, given_fields(fields), name=serving_option)
+    limit = None if verbose or common.wants_json else MOST_SHOWN
+    query = validate_query(ServingQuery, {**given_fields(fields), "limit": limit}, name=serving_option)
     settings = settings_for(common.home)
     adopt_shipped(settings, only_into_empty_log=True)
     try:

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from predictor.schemas.responses import Interval
     from predictor.schemas.serving import MeasuredNearby, NotServed, ServingAnswer, ServingOption
 
-_SHOWN = 12
+MOST_SHOWN = 12
 """Deployments that are printed unless all are asked for."""
 _CAUSES = {
     "goal": "may miss a goal",
@@ -33,13 +33,13 @@ _RANKED_BY = {
 
 def print_answer(answer: ServingAnswer, objective: str, percentile: int | None, *, verbose: bool) -> None:
     """Print the deployments, about the first one more, and what was left out; all of it if `verbose`."""
-    shown = answer.options if verbose else answer.options[:_SHOWN]
+    shown = answer.options
     missing = f"No deployment serves it so, with {answer.input_tokens:,} tokens in and {answer.output_tokens:,} out."
     rows = [_row(option, objective, percentile) for option in shown]
     # Limits that are cut say nothing, so a column at the end goes rather.
     print_table(rows, missing=missing, whole=[name for name in rows[0] if "token_" in name] if rows else ())
-    if len(shown) < len(answer.options):
-        note(f"{len(answer.options) - len(shown)} more deployments (--verbose shows them)")
+    if len(shown) < answer.options_total:
+        note(f"{answer.options_total - len(shown)} more deployments (--verbose shows them)")
     if answer.options:
         _print_legend(shown, objective)
         _print_first(answer, shown)

@@ -55,6 +55,11 @@ class ServingCandidate:
         return divide(1e3 * self.plan.load.users * self.plan.copies, self.end_to_end_ms)
 
     @property
+    def output_tokens_per_s(self) -> Interval:
+        """Output tokens of the whole deployment."""
+        return scale(self.requests_per_s, self.plan.load.output_tokens)
+
+    @property
     def usd_per_hour(self) -> float | None:
         """Rent of all devices."""
         return None if self.plan.rent is None else self.plan.rent.usd_per_hour
@@ -65,17 +70,30 @@ class ServingCandidate:
         power = self.plan.deployment.device.tdp_w
         return None if power is None else power * self.plan.devices
 
+    @property
+    def usd_per_million_output_tokens(self) -> Interval | None:
+        """The whole rent over the output tokens."""
+        rent = self.usd_per_hour
+        return None if rent is None else divide(rent / 3600 * 1e6, self.output_tokens_per_s)
+
+    @property
+    def j_per_output_token(self) -> Interval | None:
+        """Thermal design power over the output tokens."""
+        return None if self.watts is None else divide(self.watts, self.output_tokens_per_s)
+
 
 def make_option(
     candidate: ServingCandidate,
     simulated: RequestTimes,
     *,
+    rank: int,
+    best_trade_off: bool,
     model: str,
     longest: int,
     goals: ServingGoals,
     loads: SimilarLoads,
 ) -> ServingOption:
-    """Return the candidate as an option of the answer, without its rank.
+    """Return the candidate as an option of the answer.
 
     Parameters
     ----------
@@ -91,11 +109,9 @@ def make_option(
     plan, times, end = candidate.plan, candidate.times, candidate.end_to_end_ms
     spec, load = plan.deployment.device, plan.load
     rate = candidate.requests_per_s
-    tokens = scale(rate, load.output_tokens)
-    rent, watts = candidate.usd_per_hour, candidate.watts
-    met = _share_within_goals(simulated, goals)
+    tokens, rent = candidate.output_tokens_per_s, candidate.usd_per_hour
     return ServingOption(
-        rank=0,
+        rank=rank,
         device=spec.name,
         devices=plan.devices,
         copies=plan.copies,
@@ -113,19 +129,19 @@ def make_option(
         output_token_ms=times.output_token_ms,
         end_to_end_ms=end,
         slow=slow_requests(candidate, simulated, _slow_percentile(goals)),
-        goodput_requests_per_s=None if met is None else rate.p50 * met,
+        goodput_requests_per_s=goodput_requests_per_s(candidate, simulated, goals),
         output_tokens_per_s=tokens,
         output_tokens_per_s_per_user=divide(1e3, times.output_token_ms),
         output_tokens_per_s_per_device=scale(tokens, 1 / plan.devices),
         usd_per_hour=rent,
-        usd_per_million_output_tokens=None if rent is None else divide(rent / 3600 * 1e6, tokens),
+        usd_per_million_output_tokens=candidate.usd_per_million_output_tokens,
         usd_per_million_input_tokens=(
             None if rent is None else divide(rent / 3600 * 1e6, scale(rate, load.input_tokens))
         ),
-        j_per_output_token=None if watts is None else divide(watts, tokens),
+        j_per_output_token=candidate.j_per_output_token,
         price_source=plan.rent and plan.rent.source,
         price_date=plan.rent and plan.rent.date,
-        best_trade_off=False,
+        best_trade_off=best_trade_off,
         provenance="measured" if candidate.measured else "predicted",
         nearest=loads.nearest(plan),
         launch=launch_command(plan, model, longest),
@@ -186,11 +202,11 @@ def missed_limit(candidate: ServingCandidate, goals: ServingGoals) -> MissedGoal
     )
 
 
-def missed_goal(found: ServingOption, goals: ServingGoals) -> MissedGoal | None:
-    """Return the first time goal that the option may miss at the goals' percentile; None if it meets all."""
-    if goals.percentile is None or goals.percentile == 50:  # the typical request
+def missed_goal(candidate: ServingCandidate, simulated: RequestTimes, goals: ServingGoals) -> MissedGoal | None:
+    """Return the first time goal that the candidate may miss at the goals' percentile; None if it meets all."""
+    if not goals.of_slow_requests:
         return None
-    slow = found.slow
+    slow = slow_requests(candidate, simulated, _slow_percentile(goals))
     who = f"a request at the {goals.percentile}th percentile"
     return _missed_time(goals, slow.first_token_ms, slow.output_token_ms, slow.end_to_end_ms, who)
 
@@ -216,8 +232,8 @@ def _slow_percentile(goals: ServingGoals) -> Percentile:
     return goals.percentile if goals.percentile in (90, 95, 99) else 99
 
 
-def _share_within_goals(simulated: RequestTimes, goals: ServingGoals) -> float | None:
-    """Return the share of simulated requests that meet all time goals; None without such goals."""
+def goodput_requests_per_s(candidate: ServingCandidate, simulated: RequestTimes, goals: ServingGoals) -> float | None:
+    """Return the requests that meet all time goals; None without such goals."""
     if not goals.of_time:
         return None
     met = np.ones(len(simulated.first_token_ms), dtype=bool)
@@ -228,7 +244,7 @@ def _share_within_goals(simulated: RequestTimes, goals: ServingGoals) -> float |
     ):
         if limit is not None:
             met &= times <= limit
-    return float(met.mean())
+    return candidate.requests_per_s.p50 * float(met.mean())
 
 
 def _cautions(candidate: ServingCandidate, loads: SimilarLoads) -> list[str]:

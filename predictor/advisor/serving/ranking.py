@@ -7,17 +7,15 @@
 3. Predict their times (`predictor.serving.predictor`).
 4. Choose the best one per device and number of devices that meets the goals, by a simulation of its queue
    (`predictor.serving.queueing`).
-5. Describe it as an option (`options`).
-6. Rank the options.
+5. Rank what was chosen, and describe the first ones as options (`options`).
 """
 
 from __future__ import annotations
 
 import difflib
 import math
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 
 import numpy as np
 
@@ -34,10 +32,16 @@ from predictor.advisor.serving.deployments import (
     resolve_devices,
     split_by_sparse_attention,
 )
-from predictor.advisor.serving.options import ServingCandidate, make_option, missed_goal, missed_limit
+from predictor.advisor.serving.options import (
+    ServingCandidate,
+    goodput_requests_per_s,
+    make_option,
+    missed_goal,
+    missed_limit,
+)
 from predictor.advisor.serving.similar_loads import SimilarLoads
 from predictor.advisor.serving.weights import command_warnings, resolve_weights
-from predictor.schemas.serving import NotServed, ServingAnswer, ServingObjective, ServingOption, ServingQuery
+from predictor.schemas.serving import NotServed, ServingAnswer, ServingObjective, ServingQuery
 from predictor.serving.engines import Engine
 from predictor.serving.loads import Load
 from predictor.serving.measured_loads import MeasuredLoad, version_key, versions_of
@@ -88,17 +92,29 @@ def recommend_serving(query: ServingQuery, measured: Sequence[MeasuredLoad], sna
     warnings += command_warnings(query, weights.quantization, command_model)
     planned = _plan_deployments(query, decoder, devices, weights, predictor)
     loads = SimilarLoads(measured, decoder, weights.quantization)
-    options, missed = _select_options(
-        [_candidate(plan, predicted, loads) for plan, predicted in planned.in_time],
-        query,
-        partial(_simulate_queue, predictor, query=query, context=decoder.context),
-        partial(make_option, model=command_model, longest=longest, goals=query.goals, loads=loads),
+    queues = _Queues(predictor, query, decoder.context)
+    ranked, missed = _rank_candidates(
+        [_candidate(plan, predicted, loads) for plan, predicted in planned.in_time], query, queues
     )
-    if query.disaggregated and not any(each.prompt_workers for each in options):
+    if query.disaggregated and not any(each.plan.prompt_workers for each in ranked):
         warnings.append(_no_disaggregated_warning(planned))
-    if any(each.usd_per_hour is None for each in options) and query.objective == "cost":
+    if any(each.usd_per_hour is None for each in ranked) and query.objective == "cost":
         warnings.append("Deployments without a known price come last, those of the fewest devices first.")
-    served = {(each.device, each.devices) for each in options}
+    served = {(each.plan.deployment.device.name, each.plan.devices) for each in ranked}
+    front = _best_trade_offs(ranked)
+    options = [
+        make_option(
+            each,
+            queues.simulate(each),
+            rank=rank,
+            best_trade_off=id(each) in front,
+            model=command_model,
+            longest=longest,
+            goals=query.goals,
+            loads=loads,
+        )
+        for rank, each in enumerate(ranked[: query.limit], start=1)
+    ]
     excluded = [each for each in (*planned.excluded, *missed) if (each.device, each.devices) not in served]
     return ServingAnswer(
         model=name,
@@ -106,7 +122,8 @@ def recommend_serving(query: ServingQuery, measured: Sequence[MeasuredLoad], sna
         kv_cache=query.kv_cache,
         input_tokens=query.input_tokens,
         output_tokens=query.output_tokens,
-        options=_with_ranks(options),
+        options=options,
+        options_total=len(ranked),
         excluded=_drop_repeated(excluded),
         warnings=warnings,
         snapshot_id=snapshot_id,
@@ -308,19 +325,17 @@ def _version_warnings(engine: Engine, version: str, measured: Collection[str]) -
     ]
 
 
-def _select_options(
-    candidates: Sequence[ServingCandidate],
-    query: ServingQuery,
-    simulate_queue: Callable[[ServingCandidate], RequestTimes],
-    as_option: Callable[[ServingCandidate, RequestTimes], ServingOption],
-) -> tuple[list[ServingOption], list[NotServed]]:
-    """Return the best option per device and number of devices that meets all goals, and what misses one, nearest first.
+def _rank_candidates(
+    candidates: Sequence[ServingCandidate], query: ServingQuery, queues: _Queues
+) -> tuple[list[ServingCandidate], list[NotServed]]:
+    """Return the best candidate per device and number of devices that meets all goals, ranked, and what misses one,
+    nearest first.
 
-    A disaggregated option is chosen beside the aggregated one, because its wide limits would seldom make it the best.
-    Candidates are simulated in order until one meets the goals, because a simulation takes milliseconds. One that only
-    its slow requests keep from a goal is nearer than any that its typical request keeps from it.
+    A disaggregated candidate is chosen beside the aggregated one, because its wide limits would seldom make it the
+    best. Candidates are tried in order until one meets the goals. One that only its slow requests keep from a goal is
+    nearer than any that its typical request keeps from it.
     """
-    met: dict[tuple[str, int, bool], ServingOption] = {}
+    met: dict[tuple[str, int, bool], ServingCandidate] = {}
     missed: list[tuple[bool, float, NotServed]] = []
     for each in sorted(candidates, key=lambda each: _candidate_key(each, query.objective)):
         device, devices = each.plan.deployment.device.name, each.plan.devices
@@ -328,16 +343,31 @@ def _select_options(
         if kind in met:
             continue
         always = miss = missed_limit(each, query.goals)
+        if miss is None and query.goals.of_slow_requests:
+            miss = missed_goal(each, queues.simulate(each), query.goals)
         if miss is None:
-            chosen = as_option(each, simulate_queue(each))
-            miss = missed_goal(chosen, query.goals)
-            if miss is None:
-                met[kind] = chosen
-                continue
+            met[kind] = each
+            continue
         reason = NotServed(device=device, devices=devices, cause="goal", reason=miss.reason)
         missed.append((always is not None, miss.excess, reason))
     nearest_first = [reason for *_, reason in sorted(missed, key=lambda miss: miss[:2])]
-    return sorted(met.values(), key=lambda chosen: _rank_key(chosen, query.objective)), nearest_first
+    return sorted(met.values(), key=lambda chosen: _rank_key(chosen, query, queues)), nearest_first
+
+
+class _Queues:
+    """Simulated queues of candidates. Each is simulated once, where its times are asked for, in milliseconds."""
+
+    def __init__(self, predictor: ServingPredictor, query: ServingQuery, context: float) -> None:
+        self._predictor = predictor
+        self._query = query
+        self._context = context
+        self._times: dict[int, RequestTimes] = {}
+
+    def simulate(self, candidate: ServingCandidate) -> RequestTimes:
+        """Return the times of the candidate's requests. The candidates must live as long as the queues."""
+        if id(candidate) not in self._times:
+            self._times[id(candidate)] = _simulate_queue(self._predictor, candidate, self._query, self._context)
+        return self._times[id(candidate)]
 
 
 def _simulate_queue(
@@ -384,35 +414,34 @@ def _candidate_key(candidate: ServingCandidate, objective: ServingObjective) -> 
     return -rate, end
 
 
-def _rank_key(chosen: ServingOption, objective: ServingObjective) -> tuple[float, ...]:
-    """Return the sort key of options: the unfavorable limit of the objective, then of cost or time; best first.
+def _rank_key(chosen: ServingCandidate, query: ServingQuery, queues: _Queues) -> tuple[float, ...]:
+    """Return the sort key of ranks: the unfavorable limit of the objective, then of cost or time; best first.
 
-    Options without a price come last under the objective cost, the one of fewest devices first.
+    Candidates without a price come last under the objective cost, the one of fewest devices first.
     """
     end = chosen.end_to_end_ms.high or chosen.end_to_end_ms.p50
     cost = chosen.usd_per_million_output_tokens
     usd = math.inf if cost is None else cost.high or cost.p50
-    if objective == "latency":
+    if query.objective == "latency":
         return end, usd
-    if objective == "throughput":
+    if query.objective == "throughput":
         return -(chosen.output_tokens_per_s.low or chosen.output_tokens_per_s.p50), usd
-    if objective == "goodput":
-        return -round(chosen.goodput_requests_per_s or 0.0, 3), usd
-    if objective == "energy":
+    if query.objective == "goodput":
+        return -round(goodput_requests_per_s(chosen, queues.simulate(chosen), query.goals) or 0.0, 3), usd
+    if query.objective == "energy":
         energy = chosen.j_per_output_token
         return (math.inf if energy is None else energy.high or energy.p50), usd
-    return (usd, end) if cost is not None else (usd, chosen.devices, end)
+    return (usd, end) if cost is not None else (usd, chosen.plan.devices, end)
 
 
-def _with_ranks(ranked: Sequence[ServingOption]) -> list[ServingOption]:
-    """Return the options with their ranks, and which of them trade cost for time best (the Pareto front)."""
-    cost = {id(o): o.usd_per_million_output_tokens.p50 for o in ranked if o.usd_per_million_output_tokens}
-    fastest, front = math.inf, set()
-    for chosen in sorted((o for o in ranked if id(o) in cost), key=lambda o: (cost[id(o)], o.end_to_end_ms.p50)):
-        if chosen.end_to_end_ms.p50 < fastest:
-            fastest = chosen.end_to_end_ms.p50
-            front.add(id(chosen))
-    return [
-        chosen.model_copy(update={"rank": i, "best_trade_off": id(chosen) in front})
-        for i, chosen in enumerate(ranked, start=1)
+def _best_trade_offs(ranked: Sequence[ServingCandidate]) -> set[int]:
+    """Return the ids of the candidates that trade cost for time best (the Pareto front)."""
+    costs = [
+        (cost.p50, each.end_to_end_ms.p50, id(each)) for each in ranked if (cost := each.usd_per_million_output_tokens)
     ]
+    fastest, front = math.inf, set()
+    for _, end_ms, identity in sorted(costs, key=lambda item: item[:2]):
+        if end_ms < fastest:
+            fastest = end_ms
+            front.add(identity)
+    return front

@@ -16,10 +16,12 @@ from accel_platform.events.types import Payload
 from accel_platform.precisions import canonical_precision
 from accel_platform.settings import Settings
 from predictor.advisor.advisor import Advisor
+from predictor.advisor.answer_cache import CandidateResult
+from predictor.advisor.answers import _one_per_reason_first
 from predictor.advisor.objectives import batch_spread
 from predictor.advisor.queries import _other_choices
 from predictor.schemas.requests import PredictQuery, RecommendQuery
-from predictor.schemas.responses import INTERVAL_LEVEL, Answer, Figures, PredictAnswer
+from predictor.schemas.responses import INTERVAL_LEVEL, Answer, Excluded, Figures, PredictAnswer
 from predictor.training.train import train
 from predictor_world import (
     BACKENDS,
@@ -708,3 +710,29 @@ def test_equal_figures_share_a_rank(advisor: Advisor) -> None:
     assert all(len(shared) == 1 for shared in ranks.values())
     last = ranked[-1]
     assert last.rank == 1 + sum(r.ranked_by != last.ranked_by for r in ranked)
+
+
+def test_a_limit_cuts_the_answer_and_counts_all(advisor: Advisor) -> None:
+    every, few = _ask(advisor, "bert-base", limit=None), _ask(advisor, "bert-base", limit=2)
+    assert few.recommendations == every.recommendations[:2]
+    assert few.recommendations_total == every.recommendations_total == len(every.recommendations) > 2
+    assert few.warnings == every.warnings
+    cut = advisor.answer(RecommendQuery(model="bert-base", limit=2))
+    assert Answer.model_validate_json(cut).model_dump() == few.model_dump()
+
+
+def test_what_was_left_out_is_told_once_per_reason_first() -> None:
+    def left_out(cause: str, reason: str, device: str) -> CandidateResult:
+        about = {"hardware": "cuda", "device": device, "cause": cause, "reason": reason, "suggestion": "measure it"}
+        return CandidateResult(excluded=Excluded.model_validate(about))
+
+    unknown = [left_out("unsupported", "not measured", name) for name in "abc"]
+    late, small = left_out("constraint", "too slow", "d"), left_out("does_not_fit", "too small", "e")
+    assert _one_per_reason_first([*unknown, small, late]) == [late, small, *unknown]
+
+
+def test_a_limit_counts_what_was_left_out(advisor: Advisor) -> None:
+    query = {"hardware": ["cpu", "TPU v4", "TPU v3"], "constraints": {"max_latency_ms": 1e-6}}
+    few = _ask(advisor, "bert-base", limit=1, **query)
+    assert [excluded.cause for excluded in few.excluded] == ["constraint"]
+    assert few.excluded_by_cause == {"constraint": 1, "no_runtime": 2}

@@ -62,7 +62,7 @@ def measured() -> list[MeasuredLoad]:
 
 
 def ask(measured: list[MeasuredLoad] | None = None, **fields: object) -> ServingAnswer:
-    query = validate_query(ServingQuery, {"mode": "serving", "model": "llama-3.1-8b", **fields})
+    query = validate_query(ServingQuery, {"mode": "serving", "model": "llama-3.1-8b", "limit": None, **fields})
     return recommend_serving(query, measured or [], None)
 
 
@@ -684,6 +684,16 @@ def test_what_arrives_is_answered_and_paid_for_however_idle_the_devices_are() ->
         assert option.usd_per_million_output_tokens.p50 == pytest.approx(option.usd_per_hour / 3600 / 512 * 1e6)
         assert option.usd_per_million_input_tokens is not None
         assert option.usd_per_million_input_tokens.p50 == pytest.approx(option.usd_per_hour / 3600 / 2048 * 1e6)
+
+
+def test_a_limit_leaves_out_the_last_and_counts_all() -> None:
+    for objective, goals in (("cost", {}), ("goodput", {"percentile": 95, "max_first_token_ms": 2000})):
+        same: dict[str, object] = {"users": 4, "objective": objective, "goals": goals, "hardware": ["H100 SXM", "L40S"]}
+        every, few = ask(**same, limit=None), ask(**same, limit=2)
+        assert len(every.options) > 2
+        assert few.options == every.options[:2]
+        assert few.options_total == every.options_total == len(every.options)
+        assert few.excluded == every.excluded
 
 
 def test_a_goal_at_a_percentile_holds_for_the_slow_requests() -> None:

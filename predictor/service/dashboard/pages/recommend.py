@@ -108,7 +108,7 @@ def _build_query(form: RecommendForm) -> RecommendQuery:
     limits = {name: getattr(form, name) for name in _LIMITS if getattr(form, name) is not None}
     if form.hardware:
         given["hardware"] = list(form.hardware)
-    return validate_query(RecommendQuery, {**given, "constraints": limits}, name=_label)
+    return validate_query(RecommendQuery, {**given, "constraints": limits, "limit": None}, name=_label)
 
 
 def _label(path: str) -> str:

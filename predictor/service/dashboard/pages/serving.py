@@ -105,7 +105,7 @@ def _build_query(form: ServingForm) -> ServingQuery:
     goals = {name: getattr(form, name) for name in ServingGoals.model_fields if getattr(form, name) is not None}
     return validate_query(
         ServingQuery,
-        {**given, "mode": "serving", "hardware": list(form.hardware) or None, "goals": goals},
+        {**given, "mode": "serving", "hardware": list(form.hardware) or None, "goals": goals, "limit": None},
         name=lambda path: _GOALS.get(path.removeprefix("goals."), path),
     )
 
