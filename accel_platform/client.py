@@ -390,7 +390,8 @@ def _plain(value: Any) -> Any:
 def _query_params(params: Mapping[str, Any]) -> httpx.QueryParams:
     """Return query parameters without None values; lists become repeated parameters."""
     pairs: list[tuple[str, str | int | float | bool | None]] = []
-    for name, value in params.items():
+    for name, given in params.items():
+        value = given.tolist() if hasattr(given, "tolist") else given
         for one in value if isinstance(value, list | tuple) else [value]:
             if one is not None:
                 text = one.isoformat() if hasattr(one, "isoformat") else str(one)

@@ -5,11 +5,12 @@ from __future__ import annotations
 from datetime import date, datetime
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field
 
 from accel_platform.analysis.query.filters import (
     MAX_NAMES,
     Selection,
+    canonical_hardware_name,
     equality_condition,
     reject_choices,
     require_date,
@@ -33,6 +34,8 @@ class ResultsQuery(Selection, PageQuery):
 
 
 Name = Annotated[str | None, Field(default=None, max_length=200)]
+HardwareName = Annotated[str | None, AfterValidator(lambda name: name and canonical_hardware_name(name))]
+"""A hardware name as it is recorded: openvino for OpenVINO."""
 
 
 def selection_of(model: str | None, hardware: str | None, mode: str | None) -> Selection:
@@ -103,7 +106,7 @@ class RegressionsQuery(PageQuery):
     """Filters and page of regressions."""
 
     model: Name = Field(default=None, max_length=200, description="A model's key, alias or hub id.")
-    hardware: Name = Field(
+    hardware: HardwareName = Field(
         default=None, max_length=200, description="A hardware name: cuda, or with a choice openvino:gpu.1."
     )
     mode: Name
@@ -117,7 +120,7 @@ class CoverageQuery(PageQuery):
     model_type: Name
     family: Name
     category: Name
-    hardware: Name = Field(default=None, max_length=200, description="A hardware name, such as cuda.")
+    hardware: HardwareName = Field(default=None, max_length=200, description="A hardware name, such as cuda.")
     status: Name
 
 

@@ -284,9 +284,8 @@ def validate_query(kind: type[QueryType], fields: dict[str, Any], *, name: Calla
 
     Raises InvalidInput with the problem of each field; `name` turns a field, or its path, into its display name.
     """
-    plain = {field: value.tolist() if hasattr(value, "tolist") else value for field, value in fields.items()}
     try:
-        return kind.model_validate(plain)
+        return kind.model_validate(_plain(fields))
     except ValidationError as error:
         problems = []
         for problem in error.errors():
@@ -295,6 +294,15 @@ def validate_query(kind: type[QueryType], fields: dict[str, Any], *, name: Calla
             # A problem of several fields together has no path, and names them itself.
             problems.append(f"{name(path)}: {message}" if path else message)
         raise InvalidInput("; ".join(problems)) from error
+
+
+def _plain(value: Any) -> Any:
+    """Return a value with Python's numbers and lists in place of those of NumPy."""
+    if isinstance(value, dict):
+        return {key: _plain(member) for key, member in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(member) for member in value]
+    return value.tolist() if hasattr(value, "tolist") else value
 
 
 def _check_config_bounds(config: dict[str, Any]) -> None:

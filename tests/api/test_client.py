@@ -18,7 +18,7 @@ from fastapi import FastAPI
 from accel_platform.client import Client, NotYet, RequestRefused, Unreachable
 from accel_platform.errors import InvalidInput
 from accel_platform.settings import Settings
-from predictor import predict
+from predictor import predict, recommend
 from predictor.service.app import create_app
 from predictor.service.background.warehouse_updates import WarehouseUpdater
 from predictor.service.server import listen
@@ -124,6 +124,10 @@ def test_numbers_of_numpy_are_numbers(client: Client, settings: Settings) -> Non
     assert (answer["batch_size"], answer["provenance"]) == (1, "measured")
     assert predict("bert-base", "cpu", home=settings.home, **asked).batch_size == 1
     assert client.query("SELECT $1", [np.float32(0.5)])["rows"] == [[0.5]]
+    limits = {"constraints": {"max_latency_ms": np.int64(10_000), "max_watts": None}}
+    assert client.recommend("bert-base", **limits)["recommendations_total"] > 0
+    assert recommend("bert-base", home=settings.home, **limits).recommendations_total > 0
+    assert list(client.results(batch_size=np.array([1]))) == list(client.results(batch_size=1))
     places = np.array(["cpu", "openvino"])
     assert client.recommend("bert-base", hardware=places) == client.recommend("bert-base", hardware=["cpu", "openvino"])
 

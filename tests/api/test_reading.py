@@ -244,6 +244,13 @@ def test_what_is_told_by_hardware_name_refuses_a_device(client: TestClient) -> N
         assert "is a device: ask for its hardware name" in html.unescape(answer.text), path
 
 
+def test_coverage_is_told_by_hardware_name_alone(client: TestClient) -> None:
+    assert client.get("/coverage?hardware=CPU").json() == client.get("/coverage?hardware=cpu").json()
+    refused = client.get("/coverage?hardware=openvino:gpu")
+    assert refused.status_code == 422
+    assert "ask for 'openvino' instead of 'openvino:gpu'" in refused.json()["detail"]
+
+
 def test_a_misspelt_filter_is_an_error_and_an_unmeasured_one_is_empty(client: TestClient) -> None:
     snapshot_id = client.get("/health").json()["snapshot_id"]
     required = {

@@ -70,7 +70,7 @@ class Selection(BaseModel):
     @field_validator("hardware")
     @classmethod
     def _canonical_hardware(cls, names: tuple[str, ...]) -> tuple[str, ...]:
-        return tuple(map(_canonical_hardware_name, names))
+        return tuple(map(canonical_hardware_name, names))
 
     @field_validator("precision")
     @classmethod
@@ -255,12 +255,12 @@ def require_recorded_if_empty(rows: Sequence[Any], reader: Reader, table: str, g
 
 
 def reject_choices(hardware: Iterable[str]) -> None:
-    """Reject hardware names with a choice, where results are told apart by device. Raises InvalidInput."""
+    """Reject hardware names with a choice, where none is recorded. Raises InvalidInput."""
     for name in hardware:
         if ":" in name:
             plain = name.partition(":")[0]
             raise InvalidInput(
-                f"This is told by device, not by choice: ask for {plain!r} instead of {name!r}, and for its device."
+                f"This is told by hardware name and device, not by choice: ask for {plain!r} instead of {name!r}."
             )
 
 
@@ -311,7 +311,7 @@ def canonical_model_id(name: str) -> str:
     return name if found is None else found.model_id
 
 
-def _canonical_hardware_name(name: str) -> str:
+def canonical_hardware_name(name: str) -> str:
     """Return a hardware name of this platform in lower case, with its choice; any other name unchanged."""
     from accel_platform.backends.registry import RUNTIMES
 

@@ -75,6 +75,9 @@ def matrix(
     if documented:
         document: Any = printed.documented(reader, found)
         write_answer([], table, document=document)
+        if not found["models"]:
+            print_error(nothing)
+        exit_if_nothing(found["models"])
         return
     families = group_by_family(reader, found) if family else None
     title = f"Compatibility, {mode}"

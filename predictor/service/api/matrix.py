@@ -11,6 +11,7 @@ from accel_platform.analysis.query.filters import (
     MAX_NAMES,
     Selection,
     equality_condition,
+    reject_choices,
     require_known_unless_found,
     require_recorded_if_empty,
 )
@@ -95,6 +96,7 @@ def router(advisor: Advisor) -> APIRouter:
 
         def read(tables: Reader) -> dict[str, Any]:
             filters = query.model_dump(exclude={"limit", "cursor"})
+            reject_choices(filter(None, [query.hardware]))
             rows, more = _COVERAGE.page(tables, query, *equality_condition(**filters))
             require_known_unless_found(rows, tables, selection_of(None, query.hardware, None))
             names = query.model_dump(include={"model_type", "family", "category", "status"})

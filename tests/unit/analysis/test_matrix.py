@@ -332,6 +332,14 @@ def test_a_matrix_of_nothing_says_what_to_do_in_every_format(installation: Setti
     assert (done.exit_code, done.stderr.count("No evidence yet: `accel bench run ")) == (1, 1)
 
 
+def test_an_empty_documented_form_is_told(installation: Settings) -> None:
+    command = ["matrix", "--documented", "--mode", "training", "--home", str(installation.home)]
+    done = CliRunner().invoke(app, command)
+    assert done.exit_code == 1
+    assert json.loads(done.stdout)["model_families"] == {}
+    assert "No evidence yet: `accel bench run --mode training`" in done.stderr
+
+
 def test_the_documented_form_is_json_alone(installation: Settings) -> None:
     command = ["matrix", "--documented", "--format", "csv", "--home", str(installation.home)]
     with pytest.raises(InvalidInput, match="--documented is JSON: leave out --format csv"):

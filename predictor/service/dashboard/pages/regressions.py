@@ -26,7 +26,7 @@ from accel_platform.events.types import DecidedShift, Measure, MeasuredSeries
 from accel_platform.reports.regressions import cell, measure_name, short_shift, with_cells
 from accel_platform.settings import Settings
 from accel_platform.warehouse.publish import bring_up_to_date
-from predictor.schemas.queries import selection_of
+from predictor.schemas.queries import HardwareName, selection_of
 from predictor.service.dashboard.rendering import DashboardSite
 from predictor.service.dashboard.urls import link
 from predictor.service.http.problems import status_of
@@ -59,7 +59,7 @@ class RegressionsPageParams(BaseModel):
     state: Literal["open", "accepted", "rejected", "gone"] | None = None
     direction: Literal["regressed", "improved"] | None = None
     model: str | None = Field(default=None, max_length=500)
-    hardware: str | None = Field(default=None, max_length=200)
+    hardware: HardwareName = Field(default=None, max_length=200)
     mode: str | None = Field(default=None, max_length=200)
 
 
