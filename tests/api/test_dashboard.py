@@ -636,6 +636,8 @@ def test_a_shift_is_rejected_and_then_accepted_with_a_name_and_a_reason(client: 
     assert "decision" in client.post(f"/dashboard{path}", data={**given, "decision": ""}).text
     done = client.post(f"/dashboard{path}", data=given, follow_redirects=False)
     assert (done.status_code, done.headers["location"]) == (303, f"/dashboard{path}")
+    again = client.post(f"/dashboard{path}", data=given, follow_redirects=False)
+    assert (again.status_code, again.headers["location"]) == (303, f"/dashboard{path}"), "a second click"
     twice = client.post(f"/dashboard{path}", data={**given, "by": "Cy", "reason": "me too"})
     assert (twice.status_code, "rejected already, by Ada" in twice.text) == (409, True)
     text = page(client, path)

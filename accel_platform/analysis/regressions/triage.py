@@ -247,18 +247,26 @@ def build_reopening(reader: Reader, beginning: str, *, by: str, reason: str) -> 
     return ShiftReopened(**_shared_fields(row, by, reason))
 
 
+class AlreadyDecided(Conflict):
+    """The last decision about a regression says the same; `by` made it."""
+
+    def __init__(self, regression_id: str, state: str, by: str) -> None:
+        super().__init__(f"The regression {regression_id} was {_WORDS[state]} already, by {by}.")
+        self.by = by
+
+
 def decision_key(reader: Reader, log: EventLog, decided: DecidedShift) -> str:
     """Return the name of the segment for a decision: of two decisions on one state only the first can take it.
 
-    Raises Conflict where the last decision in the log says the same, or there is none to withdraw. Tables alone would
-    not do, because they follow the log after seconds.
+    Raises AlreadyDecided where the last decision in the log says the same, and Conflict where there is none to
+    withdraw. Tables alone would not do, because they follow the log after seconds.
     """
     state = _state(decided)
     last = _last_decision(reader, log, decided.regression_id)
     if last is None and state == "open":
         raise Conflict(f"Nobody decided about the regression {decided.regression_id}: there is nothing to withdraw.")
     if last is not None and last.state == state:
-        raise Conflict(f"The regression {decided.regression_id} was {_WORDS[state]} already, by {last.by}.")
+        raise AlreadyDecided(decided.regression_id, state, last.by)
     # So the names sort by time, in which the log is read.
     return f"decided-{decided.regression_id}-{0 if last is None else last.event_id}"
 
@@ -266,7 +274,7 @@ def decision_key(reader: Reader, log: EventLog, decided: DecidedShift) -> str:
 def append_decision(reader: Reader, log: EventLog, event: Event, *, prefix: str = "") -> str:
     """Append a decision and return its segment, whose name begins with `prefix`.
 
-    Raises Conflict where the last decision says the same, also one that is stored at the same moment.
+    Raises AlreadyDecided where the last decision says the same, also one that is stored at the same moment.
     """
     assert isinstance(event.payload, DecidedShift)
     for _ in range(_MOST_AT_ONCE):

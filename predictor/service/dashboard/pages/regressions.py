@@ -14,6 +14,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from accel_platform.analysis.query.filters import canonical_model_id, require_known_unless_found
 from accel_platform.analysis.query.measured import read_measured_series
 from accel_platform.analysis.regressions.triage import (
+    AlreadyDecided,
     append_decision,
     build_acceptance,
     build_rejection,
@@ -157,12 +158,18 @@ def _one(site: DashboardSite, request: Request, regression_id: str) -> dict[str,
 def _decide(
     site: DashboardSite, settings: Settings, log: EventLog, regression_id: str, decision: str, by: str, reason: str
 ) -> None:
-    """Record a decision, and bring the tables up to date."""
+    """Record a decision, and bring the tables up to date. Raises AlreadyDecided if somebody else decided the same."""
     makers: dict[str, Callable[..., DecidedShift]] = {
         "accept": build_acceptance,
         "reject": build_rejection,
         "reopen": build_reopening,
     }
     event = Event.of(makers[decision](site.reader, regression_id, by=by, reason=reason), source="dashboard")
-    append_decision(site.reader, log, event)
+    try:
+        append_decision(site.reader, log, event)
+    except AlreadyDecided as error:
+        bring_up_to_date(settings)
+        if error.by == by:
+            return  # because it is a second click, and the page shows the decision of the first
+        raise
     bring_up_to_date(settings)
