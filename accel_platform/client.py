@@ -71,7 +71,7 @@ class Client:
     answer was lost is stored once. Numbers and times may be those of NumPy and pandas. Iterators fetch page by page:
     `limit` is the size of a page, and `itertools.islice` takes the first rows.
 
-    Raises RequestRefused, Unreachable or NotYet; InvalidInput for a `url` that is none.
+    Raises RequestRefused, Unreachable or NotYet; InvalidInput for a `url` or `key` that is none.
     """
 
     def __init__(
@@ -85,8 +85,13 @@ class Client:
     ) -> None:
         if not url.startswith(("http://", "https://")):
             raise InvalidInput(f"{url!r} is no address of a service: it begins with http:// or https://.")
+        if key is not None and not (key.isascii() and key.isprintable()):
+            raise InvalidInput("The key is none: `accel keys create NAME` makes keys of letters, digits, - and _.")
         headers = {"Authorization": f"Bearer {key}"} if key is not None else {}
-        self._http = httpx.Client(base_url=url, headers=headers, timeout=timeout_s, transport=transport)
+        try:
+            self._http = httpx.Client(base_url=url, headers=headers, timeout=timeout_s, transport=transport)
+        except httpx.InvalidURL as error:
+            raise InvalidInput(f"{url!r} is no address of a service: {error}.") from error
         self._tries = max(1, tries)
 
     def __enter__(self) -> Self:
@@ -337,7 +342,11 @@ class Client:
                 return
 
     def _json(self, method: str, path: str, **request: Any) -> JsonObject:
-        answer: JsonObject = self._response(method, path, **request).json()
+        response = self._response(method, path, **request)
+        try:
+            answer: JsonObject = response.json()
+        except ValueError as error:
+            raise Unreachable(_no_service(response)) from error
         return answer
 
     def _response(
@@ -403,9 +412,15 @@ def _quote_segment(text: str) -> str:
     return quote(str(text), safe="")
 
 
+def _no_service(response: httpx.Response) -> str:
+    """Return what to say of an answer without JSON, which the service does not give."""
+    kind = response.headers.get("Content-Type", "no media type").partition(";")[0]
+    return f"{response.url} answered {kind} in place of JSON: a proxy or another program did."
+
+
 def _rejection(response: httpx.Response) -> RequestRefused:
     try:
         problem = response.json()
     except ValueError:
-        problem = {"title": response.text[:200]}
+        problem = {"title": _no_service(response)}
     return RequestRefused(response.status_code, problem if isinstance(problem, dict) else {"title": str(problem)[:200]})

@@ -26,7 +26,9 @@ from predictor.data.fast_path import SlowPathRequired, fast_path_only
 from predictor.schemas.requests import BatchQuery, PredictQuery, RecommendQuery
 from predictor.schemas.responses import Answer, BatchAnswer, PredictAnswer
 from predictor.schemas.serving import ServingAnswer, ServingQuery
+from predictor.serving.disaggregated import shipped_model
 from predictor.serving.measured_loads import MeasuredLoad, measured_loads_in
+from predictor.serving.predictor import shipped_predictor
 from predictor.training import artifact, sharing
 from predictor.training.artifact import ArtifactRejected
 
@@ -51,6 +53,7 @@ class Advisor:
         self._settings = settings
         self._loading = threading.Lock()
         self._serving: _Serving | None = None
+        self._loading_loads = threading.Lock()
         self._loads: tuple[str, list[MeasuredLoad]] | None = None
         self._swapped = swapped or (lambda: None)
         self._following = False
@@ -75,13 +78,16 @@ class Advisor:
 
     def recommend_serving(self, query: ServingQuery) -> ServingAnswer:
         """Rank deployments for a load; without tables, from what comes with the package alone."""
-        try:
-            snapshot_id, measured = self._measured_loads()
-        except WarehouseEmpty:
-            return recommend_serving(query, (), None)
+        with self._loading_loads:  # because the first queries would each load the same for seconds
+            shipped_predictor()
+            shipped_model()
+            try:
+                snapshot_id, measured = self._measured_loads()
+            except WarehouseEmpty:
+                snapshot_id, measured = None, []
         return recommend_serving(query, measured, snapshot_id)
 
-    def _measured_loads(self) -> tuple[str, list[MeasuredLoad]]:
+    def _measured_loads(self) -> tuple[str | None, list[MeasuredLoad]]:
         """Return the newest snapshot's id and loads, without the rest of the evidence, which takes three times as
         long. Raises WarehouseEmpty before the first snapshot is published."""
         if self._loads is None or self._loads[0] != self.reader.snapshot_id:

@@ -132,9 +132,25 @@ def test_numbers_of_numpy_are_numbers(client: Client, settings: Settings) -> Non
     assert client.recommend("bert-base", hardware=places) == client.recommend("bert-base", hardware=["cpu", "openvino"])
 
 
-def test_a_url_without_a_scheme_is_no_address() -> None:
+@pytest.mark.parametrize("url", ["127.0.0.1:8000", "http://[::1", "http://host:port"])
+def test_what_is_no_address_is_refused(url: str) -> None:
     with pytest.raises(InvalidInput, match="is no address of a service"):
-        Client("127.0.0.1:8000")
+        Client(url)
+
+
+@pytest.mark.parametrize("key", ["accel_nö", "accel_x\n"])
+def test_what_is_no_key_is_refused(key: str) -> None:
+    with pytest.raises(InvalidInput, match="accel keys create"):
+        Client(key=key)
+
+
+def test_an_answer_without_json_is_none_of_the_service() -> None:
+    """As a proxy's page of an error, or the start page of another program."""
+    for status, error in ((200, Unreachable), (404, RequestRefused)):
+        page = httpx.Response(status, html="<html>hello")
+        with Client("http://other", transport=httpx.MockTransport(lambda _, page=page: page)) as client:
+            with pytest.raises(error, match="other/health answered text/html in place of JSON"):
+                client.health()
 
 
 def test_a_stated_wait_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -226,7 +226,7 @@ def test_what_is_no_json_names_the_place(client: TestClient) -> None:
 )
 def test_a_key_that_is_there_twice_is_named(client: TestClient, route: str, body: str) -> None:
     problem = _problem(client.post(route, content=body, headers=_JSON), 422, "invalid-input")
-    assert problem["detail"] == 'body: the key "batch_size" is there twice.'
+    assert problem["errors"] == [{"field": "body", "message": 'the key "batch_size" is there twice.'}]
 
 
 def test_a_key_that_is_there_twice_on_a_line_is_named(client: TestClient) -> None:

@@ -180,7 +180,8 @@ def _field_path(error: dict[str, Any]) -> str:
 async def _http_error(request: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)
     if isinstance(error.__cause__, DuplicateKey):
-        return await accel_error_response(request, InvalidInput(f"body: {error.__cause__}"))
+        problem = {"type": "duplicate_key", "loc": ("body",), "msg": str(error.__cause__)}
+        return await _validation_error(request, RequestValidationError([problem]))
     if isinstance(error.__cause__, UnicodeDecodeError):  # FastAPI says only that it cannot parse the body
         error = HTTPException(error.status_code, "The body is not UTF-8: send JSON as text, not compressed")
     title = HTTPStatus(error.status_code).phrase

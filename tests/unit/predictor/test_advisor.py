@@ -6,6 +6,7 @@ import json
 import threading
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -15,11 +16,14 @@ from hypothesis import strategies as st
 
 from accel_platform.errors import NotFound, WarehouseEmpty
 from accel_platform.settings import Settings
+from accel_platform.warehouse.reader import Reader
 from predictor.advisor import advisor as module
 from predictor.advisor.advisor import Advisor
 from predictor.advisor.answer_cache import AnswerCache, CandidateResult, LRUByteCache
 from predictor.data.evidence import Target
 from predictor.schemas.requests import RecommendQuery
+from predictor.schemas.serving import ServingQuery
+from predictor.serving.measured_loads import MeasuredLoad, measured_loads_in
 from predictor_world import MODELS, append, measured_grid, result, world
 
 QUERY = RecommendQuery(model="bert-base", batch_size=1)
@@ -198,3 +202,21 @@ def test_kept_answers_stay_within_bounds_and_the_newest_stay(most: int, kept: li
         for k in list(model):  # reading made them newer, in this order
             model[k] = model.pop(k)
         assert all(answers.get(k) is None for k in "abcdef" if k not in model)
+
+
+def test_loads_are_read_once_however_many_ask_first(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each of eight first questions read them, and all took a minute and a half."""
+    advisor = Advisor(settings)
+    reads: list[Reader] = []
+
+    def read_slowly(reader: Reader) -> list[MeasuredLoad]:
+        reads.append(reader)
+        time.sleep(0.2)
+        return measured_loads_in(reader)
+
+    monkeypatch.setattr(module, "measured_loads_in", read_slowly)
+    query = ServingQuery(mode="serving", model="llama-3.1-8b", hardware=["H100 SXM"])
+    with ThreadPoolExecutor(4) as pool:
+        answers = list(pool.map(lambda _: advisor.recommend_serving(query), range(4)))
+    assert len(reads) == 1
+    assert all(answer == answers[0] for answer in answers)
