@@ -148,9 +148,10 @@ def test_an_answer_without_json_is_none_of_the_service() -> None:
     """As a proxy's page of an error, or the start page of another program."""
     for status, error in ((200, Unreachable), (404, RequestRefused)):
         page = httpx.Response(status, html="<html>hello")
-        with Client("http://other", transport=httpx.MockTransport(lambda _, page=page: page)) as client:
-            with pytest.raises(error, match="other/health answered text/html in place of JSON"):
-                client.health()
+        transport = httpx.MockTransport(lambda _, page=page: page)
+        says = pytest.raises(error, match="other/health answered text/html in place of JSON")
+        with Client("http://other", transport=transport) as client, says:
+            client.health()
 
 
 def test_a_stated_wait_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
