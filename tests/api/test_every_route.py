@@ -76,8 +76,8 @@ def addresses(app: FastAPI, settings: Settings) -> dict[str, str]:
     written = {
         "result_id": result["result_id"], "event_id": result["result_id"], "run_id": result["run_id"],
         "regression_id": shift["regression_id"], "id": asked["event_id"], "request_id": asked["event_id"],
-        "model_id:path": "bert-base",
-        "model:path": "bert-base", "run_id:path": result["run_id"], "form": "csv",
+        "model_id:name": "bert-base",
+        "model:name": "bert-base", "run_id:name": result["run_id"], "form": "csv",
     }  # fmt: skip
     named = {
         "/static-offline-docs": "/static-offline-docs/swagger-ui.css",
@@ -85,7 +85,7 @@ def addresses(app: FastAPI, settings: Settings) -> dict[str, str]:
         "/hardware/{name}": "/hardware/cpu",
         "/charts/{name}.{kind}": "/charts/latency.html",
         "/dashboard/charts/{name}.{kind}": "/dashboard/charts/latency.svg",
-        "/dashboard/models/{name:path}": "/dashboard/models/bert-base",
+        "/dashboard/models/{name:name}": "/dashboard/models/bert-base",
         "/dashboard/hardware/{name}": "/dashboard/hardware/cpu",
         "/dashboard/knowledge/{name}": "/dashboard/knowledge/timm",
         "/dashboard/matrix/cell": "/dashboard/matrix/cell?model=bert-base&hardware=cpu",
@@ -282,3 +282,9 @@ def test_every_route_takes_every_filter(
             if answer.status_code not in (200, 404, 422) or DATABASE.search(answer.text):
                 wrong.append((str(answer.url), answer.status_code, answer.text[:300]))
     assert wrong == []
+
+
+@pytest.mark.parametrize("path", ["/models", "/runs", "/results", "/dashboard/models", "/dashboard/runs"])
+def test_a_slash_at_the_end_of_a_list_leads_to_the_list(client: TestClient, path: str) -> None:
+    answer = client.get(f"{path}/", follow_redirects=False)
+    assert (answer.status_code, answer.headers["location"]) == (307, f"http://testserver{path}")

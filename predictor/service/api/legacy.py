@@ -164,7 +164,7 @@ def router(advisor: Advisor) -> APIRouter:
         return table_response(reader, request, read)
 
     @routes.get(
-        "/performance/comparison/{model:path}",
+        "/performance/comparison/{model:name}",
         name="legacy_comparison",
         response_model=ModelComparison,
         responses=problem_responses(404, 422, 503) | NOT_MODIFIED,

@@ -72,7 +72,7 @@ def router(advisor: Advisor) -> APIRouter:
 
     # A model's id may have slashes in it.
     @routes.get(
-        "/models/{model_id:path}", response_model=OneModel, responses=problem_responses(404, 422, 503) | NOT_MODIFIED
+        "/models/{model_id:name}", response_model=OneModel, responses=problem_responses(404, 422, 503) | NOT_MODIFIED
     )
     def model(request: Request, model_id: str) -> Response:
         """Return one model, by its id or another name that the catalogue has for it."""

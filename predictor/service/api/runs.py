@@ -64,7 +64,7 @@ def router(advisor: Advisor) -> APIRouter:
 
         return table_response(reader, request, read)
 
-    @routes.get("/runs/{run_id:path}", response_model=OneRun, responses=problem_responses(404, 422, 503) | NOT_MODIFIED)
+    @routes.get("/runs/{run_id:name}", response_model=OneRun, responses=problem_responses(404, 422, 503) | NOT_MODIFIED)
     def run(request: Request, run_id: str) -> Response:
         """Return one run: its plan, environment, end and results."""
 

@@ -101,7 +101,7 @@ def router(site: DashboardSite) -> APIRouter:
     ) -> Response:
         return site.form_page(request, "models.html", form, lambda query: _list(site, query))
 
-    @routes.get("/{name:path}")
+    @routes.get("/{name:name}")
     def model(
         request: Request, name: str, form: Annotated[FilledForm[CellsQuery], Depends(PageForm(CellsQuery))]
     ) -> Response:

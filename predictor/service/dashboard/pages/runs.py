@@ -46,7 +46,7 @@ def router(site: DashboardSite) -> APIRouter:
     ) -> Response:
         return site.form_page(request, "runs.html", form, lambda query: _list(site, query))
 
-    @routes.get("/{run_id:path}")
+    @routes.get("/{run_id:name}")
     def run(request: Request, run_id: str) -> Response:
         return site.page(request, "run.html", lambda: _one(site, run_id))
 
