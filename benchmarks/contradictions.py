@@ -114,7 +114,7 @@ def latencies(advisor: Advisor, tally: Tally, **query: Any) -> Answers:
     gpus = [spec.name for spec in catalog() if spec.kind == "gpu" and spec.vendor in ("NVIDIA", "AMD")]
     answers: dict[str, Answered] = {}
     for hardware in (None, *(gpus[i : i + _GPUS_OF_A_QUERY] for i in range(0, len(gpus), _GPUS_OF_A_QUERY))):
-        asked = RecommendQuery.model_validate(query | ({} if hardware is None else {"hardware": hardware}))
+        asked = RecommendQuery.model_validate(query | {"hardware": hardware, "limit": None})
         for each in advisor.recommend(asked).recommendations:
             place = f"{each.hardware} {each.backend} {each.device}"
             tally.check_limits(str(query), place, each.latency_ms)
@@ -184,7 +184,9 @@ def compare_gpus(tally: Tally, kind: str, question: str, answers: Answers) -> No
 
 def serve(advisor: Advisor, tally: Tally, **query: Any) -> dict[str, ServingOption]:
     """Return the options of one copy whose users all fit into memory, by number of devices and device."""
-    asked = ServingQuery.model_validate({"mode": "serving", "engine": "vllm", "hardware": list(CARDS), **query})
+    asked = ServingQuery.model_validate(
+        {"mode": "serving", "engine": "vllm", "hardware": list(CARDS), "limit": None, **query}
+    )
     options: dict[str, ServingOption] = {}
     for each in advisor.recommend_serving(asked).options:
         place = f"{each.devices} x {each.device}"

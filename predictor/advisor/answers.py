@@ -150,7 +150,7 @@ def rank_results(
 ) -> RankedAnswer:
     """Rank the results of the candidates by the objective, and exclude those that violate a constraint.
 
-    The answer has at most `limit` recommendations and exclusions, and counts all.
+    The answer has all own hardware, at most `limit` recommendations elsewhere and exclusions, and counts all.
     """
     evidence, warnings = state.evidence, list(query.warnings)
     spread = batch_spread(evidence)
@@ -197,10 +197,23 @@ def rank_results(
         frame,
         [
             (result, rank, merit[0] if math.isfinite(merit[0]) else None)
-            for (_, result, merit), rank in itertools.islice(zip(merits, ranks, strict=True), limit)
+            for (_, result, merit), rank in _own_and_first(list(zip(merits, ranks, strict=True)), limit)
         ],
         reported if limit is None or len(reported) <= limit else _one_per_reason_first(reported)[:limit],
     )
+
+
+def _own_and_first(
+    ranked: Sequence[tuple[tuple[Figures, CandidateResult, Merit], int]], limit: int | None
+) -> list[tuple[tuple[Figures, CandidateResult, Merit], int]]:
+    """Return what is of own hardware, and the first ones elsewhere up to the limit."""
+    elsewhere = [item[0][0].where == "elsewhere" for item in ranked]
+    counts = itertools.accumulate(elsewhere)
+    return [
+        item
+        for item, away, count in zip(ranked, elsewhere, counts, strict=True)
+        if not away or limit is None or count <= limit
+    ]
 
 
 def _one_per_reason_first(results: Sequence[CandidateResult]) -> list[CandidateResult]:

@@ -239,7 +239,8 @@ class RecommendQuery(Query):
     )
     limit: Limit = Field(
         default=DEFAULT_LIMIT,
-        description="Most recommendations in the answer, and most of what was left out; null for all.",
+        description="Most recommendations of hardware elsewhere, and most of what was left out; null for all. Hardware "
+        "of hosts of this log is always answered.",
     )
 
 

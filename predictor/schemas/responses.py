@@ -195,7 +195,9 @@ class Answer(_Value):
     batch_size: int
     sequence_length: int | None
     output_tokens: int | None = Field(description="Generated tokens per item; null except in generation.")
-    recommendations: list[Recommendation] = Field(description="Best first, up to the limit.")
+    recommendations: list[Recommendation] = Field(
+        description="Best first: all of hosts of this log, and of others up to the limit."
+    )
     excluded: list[Excluded] = Field(
         description="What was left out, with the reason. Up to the limit: one of each reason first."
     )

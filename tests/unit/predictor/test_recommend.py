@@ -713,11 +713,16 @@ def test_equal_figures_share_a_rank(advisor: Advisor) -> None:
 
 
 def test_a_limit_cuts_the_answer_and_counts_all(advisor: Advisor) -> None:
-    every, few = _ask(advisor, "bert-base", limit=None), _ask(advisor, "bert-base", limit=2)
-    assert few.recommendations == every.recommendations[:2]
-    assert few.recommendations_total == every.recommendations_total == len(every.recommendations) > 2
+    query: dict[str, Any] = {"model": "bert-base", "hardware": ["cpu", "H100 SXM", "A100 PCIe 40GB", "L4", "openvino"]}
+    every, few = (advisor.recommend(RecommendQuery(**query, limit=limit)) for limit in (None, 2))
+    first = [r for r in every.recommendations if r.where == "elsewhere"][:2]
+    own = [r for r in every.recommendations if r.where != "elsewhere"]
+    assert len(own) >= 2
+    assert few.recommendations == sorted([*own, *first], key=lambda r: r.rank), "own hardware is never cut"
+    assert few.recommendations_total == every.recommendations_total == len(every.recommendations)
+    assert len(few.recommendations) < len(every.recommendations)
     assert few.warnings == every.warnings
-    cut = advisor.answer(RecommendQuery(model="bert-base", limit=2))
+    cut = advisor.answer(RecommendQuery(**query, limit=2))
     assert Answer.model_validate_json(cut).model_dump() == few.model_dump()
 
 
