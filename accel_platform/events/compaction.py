@@ -106,7 +106,7 @@ def _write_pack(log: EventLog, sources: Sequence[SegmentSource]) -> frozenset[st
         table = read_table(source.path)
         if source.key.startswith(f"{SEGMENTS}/"):
             name = source.key.removeprefix(f"{SEGMENTS}/").removesuffix(SUFFIX)
-            table = table.select(codec.SCHEMA.names)
+            # Columns of a newer version stay, because the segment itself is removed later.
             table = table.append_column("segment", pa.array([name] * table.num_rows, pa.string()))
         elif names:
             # Rows of segments already taken are left out, because two hosts may have packed the same segment.
@@ -116,7 +116,7 @@ def _write_pack(log: EventLog, sources: Sequence[SegmentSource]) -> frozenset[st
         names |= set(pc.unique(table["segment"]).to_pylist())
     members = Snapshot(frozenset(names), log.saved.packed())
     # Sorted by segment, because readers often want segments whose names begin alike.
-    rows = pa.concat_tables(tables).sort_by("segment")
+    rows = pa.concat_tables(tables, promote_options="default").sort_by("segment")
     log.store.publish(pack_key(members.id), codec.to_parquet(rows, pack_key(members.id)))
     return members.segments
 

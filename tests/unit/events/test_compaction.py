@@ -55,6 +55,21 @@ class TestPacks:
         assert {e.event_id for e in log.read(early)} == {e.event_id for e in events[:5]}
         assert log.count_events(early.segments) == 5
 
+    def test_a_column_of_a_newer_version_survives_packing(self, settings: Settings, log: EventLog) -> None:
+        log.append([event(result())], key="of-today")
+        table = codec.to_arrow([event(result())]).append_column("of_tomorrow", pa.array(["kept"]))
+        log.append_table(table, key="of-tomorrow")
+        compact(log)
+        _age(settings, 86_400)
+        compact(log)
+        assert _files(settings, "segments") == []
+        [pack] = log.packs()
+        assert sorted(read_table(log.store.local_path(pack_key(pack)))["of_tomorrow"].to_pylist(), key=str) == [
+            None,
+            "kept",
+        ]
+        assert len([*log.read()]) == 2
+
     def test_the_runs_of_segments_are_known_packed_or_not(self, log: EventLog) -> None:
         for n in range(3):
             log.append([event(result(), run_id=f"run-{n}"), event(result(), run_id=None)], key=f"s{n}")
