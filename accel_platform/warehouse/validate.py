@@ -13,7 +13,7 @@ from typing import Any
 
 import duckdb
 
-from accel_platform.errors import LogUnavailable, one_line
+from accel_platform.errors import AccelError, one_line
 from accel_platform.events import Event, EventLog, Snapshot, integrity
 from accel_platform.events.integrity import summarize
 from accel_platform.events.log import PACKS, SEGMENTS, SegmentSource, pack_key, parquet_names, segment_key
@@ -193,8 +193,8 @@ def _problem(log: EventLog, segment: str) -> str | None:
     try:
         for _ in log.read(Snapshot(frozenset({segment}))):
             pass
-    except (LogUnavailable, OSError, ValueError, KeyError) as error:
-        return f"{segment} ({one_line(error)[:100]})"
+    except (AccelError, OSError, ValueError, KeyError) as error:
+        return f"{segment} ({one_line(error)[:140]})"
     return None
 
 

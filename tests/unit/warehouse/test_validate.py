@@ -17,7 +17,13 @@ from typer.testing import CliRunner
 
 from accel_platform.cli.data import db
 from accel_platform.events import EventLog
-from accel_platform.events.types import DocumentImported, ModelDescribed, PredictorTrained, ResultSuspected
+from accel_platform.events.types import (
+    DocumentImported,
+    ModelDescribed,
+    PredictorTrained,
+    ResultRecorded,
+    ResultSuspected,
+)
 from accel_platform.settings import Settings
 from accel_platform.warehouse import publish
 from accel_platform.warehouse.layers import require_current
@@ -69,6 +75,21 @@ def test_tables_are_not_behind_by_events_that_no_table_is_made_of(home: Settings
     assert validate(home, describe).findings == ()
     log.append([event(result(batch_size=8)), event(verification(batch_size=8))])
     assert [finding.name for finding in validate(home, describe).findings] == ["tables_behind"]
+
+
+def test_a_segment_of_a_newer_version_is_named_and_left_alone(
+    home: Settings, log: EventLog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with monkeypatch.context() as later:
+        later.setattr(ResultRecorded, "VERSION", ResultRecorded.VERSION + 1)
+        log.append([event(result(batch_size=8))], key="of-tomorrow")
+    before = sorted(path for path in home.home.rglob("*") if path.is_file())
+    for fix in (False, True):
+        [finding] = validate(home, describe, fix=fix).findings
+        assert (finding.name, finding.count, finding.repair) == ("segments_unreadable", 1, None)
+        assert "of-tomorrow" in finding.what
+        assert "upgrade accel-platform" in finding.what
+    assert sorted(path for path in home.home.rglob("*") if path.is_file()) == before
 
 
 def test_rows_set_aside_say_where_they_came_from(home: Settings, log: EventLog) -> None:
