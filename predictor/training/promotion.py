@@ -16,6 +16,8 @@ from predictor.training.manifest import Manifest
 
 KEEP_NEWEST = 5
 """Artifacts to keep beside the one in service and those it replaced."""
+REFUSED = "refused: "
+"""Prefix of the state of a predictor that cannot be used, before the reason."""
 
 
 class NoPreviousModel(AccelError):
@@ -102,7 +104,7 @@ def list_predictors(settings: Settings, log: EventLog) -> list[dict[str, Any]]:
             artifact.load_checked(settings, name)
             state = "serves" if name == serving else "kept"
         except artifact.ArtifactRejected as error:
-            state = f"refused: {error}"
+            state = f"{REFUSED}{error}"
         rows.append(
             {
                 "predictor": name,

@@ -35,7 +35,7 @@ def status(common: CommonOptions) -> None:
     from accel_platform.warehouse.reader import Reader
     from predictor.calibration.conformal import MIN_GROUPS
     from predictor.calibration.cross_validation import MIN_SAMPLES
-    from predictor.training.promotion import list_predictors
+    from predictor.training.promotion import REFUSED, list_predictors
 
     settings = settings_for(common.home)
     log = EventLog.open(settings)
@@ -49,14 +49,18 @@ def status(common: CommonOptions) -> None:
             tables |= reader.rows(_TRAINABLE, [MIN_SAMPLES, MIN_GROUPS])[0]
         except WarehouseOutdated:
             outdated = True
-    serving = next((one for one in list_predictors(settings, log) if one["state"] == "serves"), None)
+    predictors = list_predictors(settings, log)
+    serving = next((one for one in predictors if one["state"] == "serves"), None)
+    reasons = (one["state"].removeprefix(REFUSED) for one in predictors if one["state"].startswith(REFUSED))
+    refused = None if serving else next(reasons, None)
     answer = {
         "home": str(settings.home),
         "segments": len(snapshot.segments),
         "tables": tables if projection is not None and not outdated else None,
         "tables_of_another_version": outdated,
         "predictor": serving and {"predictor_id": serving["predictor"], "trained_at": serving["trained_at"]},
-        "next": _REBUILD if outdated else _next_step(tables, bool(snapshot.segments), serving is not None),
+        "predictor_refused": refused,
+        "next": _REBUILD if outdated else _next_step(tables, bool(snapshot.segments), serving is not None, refused),
     }
     if common.wants_json:
         print_json(answer)
@@ -66,7 +70,7 @@ def status(common: CommonOptions) -> None:
 
 
 def _lines(answer: dict[str, Any]) -> list[tuple[str, str]]:
-    tables, serving = answer["tables"], answer["predictor"]
+    tables, serving, refused = answer["tables"], answer["predictor"], answer["predictor_refused"]
     lines = [("home", answer["home"])]
     if tables is None:
         state = "of another version of the platform" if answer["tables_of_another_version"] else "none yet"
@@ -78,12 +82,12 @@ def _lines(answer: dict[str, Any]) -> list[tuple[str, str]]:
         ("measured", f"{count_of(tables['measured'], 'result')}{last}"),
         ("imported", count_of(tables["imported"], "result")),
         ("published", f"{count_of(tables['from_packs'], 'result')} of knowledge packs"),
-        ("predictor", f"trained {serving['trained_at']:%Y-%m-%d %H:%M} UTC" if serving else "none"),
+        ("predictor", f"trained {serving['trained_at']:%Y-%m-%d %H:%M} UTC" if serving else refused or "none"),
         ("regressions", f"{tables['open']:,} open"),
     ]
 
 
-def _next_step(tables: dict[str, Any], has_events: bool, has_predictor: bool) -> str:
+def _next_step(tables: dict[str, Any], has_events: bool, has_predictor: bool, refused: str | None) -> str:
     """Return the command to run next, with its reason."""
     from predictor.calibration.conformal import MIN_GROUPS
     from predictor.calibration.cross_validation import MIN_SAMPLES
@@ -98,5 +102,6 @@ def _next_step(tables: dict[str, Any], has_events: bool, has_predictor: bool) ->
         return "`accel bench run`: nothing was measured on this host yet."
     if not has_predictor:
         more = f"a predictor of your own takes {MIN_SAMPLES} cells of {MIN_GROUPS} model families in one mode."
-        return "`accel train`: there is no predictor yet." if tables["trainable"] else f"`accel bench run`: {more}"
+        lack = "the stored predictors cannot be used" if refused else "there is no predictor yet"
+        return f"`accel train`: {lack}." if tables["trainable"] else f"`accel bench run`: {more}"
     return "`accel recommend MODEL`, or `accel serve` for the pages."

@@ -69,6 +69,19 @@ def test_tables_of_another_version_are_told_with_what_makes_them_anew(
     assert isinstance(stats.exception, layers.WarehouseOutdated)
 
 
+def test_predictors_that_cannot_be_used_are_told_with_the_reason(tmp_path: Path) -> None:
+    settings = Settings(home=tmp_path)
+    EventLog.open(settings).append([event(result())])
+    refresh(settings)
+    old = settings.models_dir / "lgbm-old"
+    old.mkdir(parents=True)
+    (old / "manifest.json").write_text("{}")
+    told = _status(tmp_path)
+    assert told["predictor"] is None
+    assert "lgbm-old" in told["predictor_refused"]
+    assert "run `accel train` again" in CliRunner().invoke(app, ["status", "--home", str(tmp_path)]).stdout
+
+
 def test_tables_are_behind_only_what_they_are_made_of(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     settings = Settings(home=tmp_path)
     log = EventLog.open(settings)
