@@ -71,7 +71,7 @@ class Client:
     answer was lost is stored once. Numbers and times may be those of NumPy and pandas. Iterators fetch page by page:
     `limit` is the size of a page, and `itertools.islice` takes the first rows.
 
-    Raises RequestRefused, Unreachable or NotYet; InvalidInput for a `url` or `key` that is none.
+    Raises RequestRefused, Unreachable or NotYet; InvalidInput for a malformed `url` or `key`.
     """
 
     def __init__(
@@ -86,7 +86,7 @@ class Client:
         if not url.startswith(("http://", "https://")):
             raise InvalidInput(f"{url!r} is no address of a service: it begins with http:// or https://.")
         if key is not None and not (key.isascii() and key.isprintable()):
-            raise InvalidInput("The key is none: `accel keys create NAME` makes keys of letters, digits, - and _.")
+            raise InvalidInput("An API key has letters, digits, - and _ only: `accel keys create NAME` makes one.")
         headers = {"Authorization": f"Bearer {key}"} if key is not None else {}
         try:
             self._http = httpx.Client(base_url=url, headers=headers, timeout=timeout_s, transport=transport)

@@ -209,9 +209,9 @@ class Neighbors:
         return self._newest_of(_names(deployment)) or None
 
     def measured_version(self, deployment: Deployment) -> str | None:
-        """Return the version of its engine that answers for a deployment, "" for an unstated one; None if unmeasured.
+        """Return the version of its engine that answers for a deployment, "" for an unstated one.
 
-        Measured it is with its model, device and quantization.
+        None if nobody measured the model on the device in this quantization.
         """
         shape, device, engine, version, quantization = _names(deployment)
         version = version or self._newest.get((shape, device, engine, quantization), "")

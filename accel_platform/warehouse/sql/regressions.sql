@@ -8,8 +8,10 @@
 WITH recorded AS (
     SELECT payload->>'$.regression_id' AS regression_id, min(occurred_at) AS found_at,
         flatten(array_agg(CAST(payload->'$.evidence' AS UUID[]))) AS all_evidence,
-        flatten(array_agg(CAST(payload->'$.commits_before' AS VARCHAR[]) ORDER BY recorded_at, event_id)) AS all_before,
-        flatten(array_agg(CAST(payload->'$.commits_after' AS VARCHAR[]) ORDER BY recorded_at, event_id)) AS all_after,
+        arg_min(CAST(payload->'$.commits_before' AS VARCHAR[]), (recorded_at, event_id)) AS first_before,
+        flatten(array_agg(CAST(payload->'$.commits_before' AS VARCHAR[]))) AS all_before,
+        arg_min(CAST(payload->'$.commits_after' AS VARCHAR[]), (recorded_at, event_id)) AS first_after,
+        flatten(array_agg(CAST(payload->'$.commits_after' AS VARCHAR[]))) AS all_after,
         unnest(json_transform(arg_min(payload, (recorded_at, event_id)), '{
             "found_by": "VARCHAR", "state": "VARCHAR", "measure": "VARCHAR", "model_id": "VARCHAR", "hardware": "VARCHAR",
             "choice": "VARCHAR", "device_id": "VARCHAR", "fingerprint": "VARCHAR", "mode": "VARCHAR",
@@ -17,8 +19,7 @@ WITH recorded AS (
             "weights_sha256": "VARCHAR", "before_ms": "DOUBLE", "after_ms": "DOUBLE", "before_mib": "DOUBLE",
             "after_mib": "DOUBLE", "change_percent": "DOUBLE",
             "p_value": "DOUBLE", "noise_percent": "DOUBLE", "processes_before": "BIGINT", "processes_after": "BIGINT",
-            "first_result": "UUID", "evidence": "UUID[]", "commits_before": "VARCHAR[]", "commits_after": "VARCHAR[]",
-            "reason": "VARCHAR"}'))
+            "first_result": "UUID", "reason": "VARCHAR"}'))
     FROM other_events
     WHERE type = 'RegressionFound'
     GROUP BY payload->>'$.regression_id'
@@ -30,10 +31,11 @@ branches AS (
     GROUP BY run_id
 ),
 found AS (
-    SELECT c.* EXCLUDE (all_evidence, all_before, all_after) REPLACE (
-            list_sort(list_distinct(all_evidence)) AS evidence,
-            list_filter(all_before, lambda name, place: list_position(all_before, name) = place) AS commits_before,
-            list_filter(all_after, lambda name, place: list_position(all_after, name) = place) AS commits_after),
+    SELECT c.*, list_sort(list_distinct(c.all_evidence)) AS evidence,
+        list_concat(c.first_before, list_sort(list_distinct(list_filter(c.all_before,
+            lambda name: NOT list_contains(c.first_before, name))))) AS commits_before,
+        list_concat(c.first_after, list_sort(list_distinct(list_filter(c.all_after,
+            lambda name: NOT list_contains(c.first_after, name))))) AS commits_after,
         CASE WHEN measure IN ('memory', 'device_memory') THEN measure
             WHEN measure = 'failures' OR before_ms IS NULL OR after_ms IS NULL THEN 'failures' ELSE 'latency' END AS shifted,
         coalesce(before_ms, before_mib) AS before, coalesce(after_ms, after_mib) AS after, b.branch
@@ -84,7 +86,7 @@ since AS (
     WHERE NOT is_first AND (NOT works OR shifted = 'failures' OR figure IS NOT NULL)
 ),
 stretches AS (
-    SELECT *, count(*) FILTER (is_back) OVER (
+    SELECT *, sum(CAST(is_back AS INTEGER)) OVER (
         PARTITION BY regression_id ORDER BY result_id ROWS BETWEEN 2 PRECEDING AND CURRENT ROW) AS back_of_three
     FROM since
 ),
@@ -106,11 +108,12 @@ replaced AS (
     WHERE g.regression_id NOT IN (SELECT regression_id FROM rejected)
 )
 SELECT f.regression_id, CASE WHEN a.regression_id IS NOT NULL THEN 'accepted'
-        WHEN r.regression_id IS NOT NULL THEN 'rejected' WHEN coalesce(n.regression_id, o.regression_id) IS NOT NULL THEN 'gone' ELSE 'open' END AS state,
+        WHEN r.regression_id IS NOT NULL THEN 'rejected'
+        WHEN coalesce(n.regression_id, o.regression_id) IS NOT NULL THEN 'gone' ELSE 'open' END AS state,
     f.state AS direction, f.found_by, f.model_id, f.hardware, f.choice, f.device_id, f.fingerprint, f.mode, f.precision,
     f.batch_size, f.sequence_length, f.processes, f.weights_sha256, f.shifted AS measure, f.before_ms, f.after_ms,
-    f.before_mib, f.after_mib, f.change_percent, f.p_value, f.noise_percent, f.processes_before, f.processes_after, f.first_result, f.evidence, f.commits_before,
-    f.commits_after, f.branch, f.reason, f.found_at, coalesce(s.runs, 0) AS runs, s.last_seen,
+    f.before_mib, f.after_mib, f.change_percent, f.p_value, f.noise_percent, f.processes_before, f.processes_after,
+    f.first_result, f.evidence, f.commits_before, f.commits_after, f.branch, f.reason, f.found_at, coalesce(s.runs, 0) AS runs, s.last_seen,
     a.at AS accepted_at, a.by AS accepted_by, a.reason AS accepted_reason,
     r.at AS rejected_at, r.by AS rejected_by, r.reason AS rejected_reason, r.results AS rejected_results
 FROM found AS f

@@ -361,13 +361,15 @@ class _Queues:
         self._predictor = predictor
         self._query = query
         self._context = context
-        self._times: dict[int, RequestTimes] = {}
+        self._simulated: dict[int, tuple[ServingCandidate, RequestTimes]] = {}
 
     def simulate(self, candidate: ServingCandidate) -> RequestTimes:
-        """Return the times of the candidate's requests. The candidates must live as long as the queues."""
-        if id(candidate) not in self._times:
-            self._times[id(candidate)] = _simulate_queue(self._predictor, candidate, self._query, self._context)
-        return self._times[id(candidate)]
+        """Return the times of the candidate's requests."""
+        if id(candidate) not in self._simulated:
+            # The candidate is kept, so that no other one gets its id.
+            times = _simulate_queue(self._predictor, candidate, self._query, self._context)
+            self._simulated[id(candidate)] = candidate, times
+        return self._simulated[id(candidate)][1]
 
 
 def _simulate_queue(

@@ -126,7 +126,7 @@ def test_paths_are_meant_from_where_the_file_lies(tmp_path: Path) -> None:
         ("[]", r"expected an object \{...\}, got \[\]"),
         ("", "line 1, column 1: no JSON"),
         ('{"timeout": 1,}', "line 1, column 15: no JSON|line 1, column 14: no JSON"),
-        ('{"timeout": 1, "timeout": 2}', "the key 'timeout' is there twice"),
+        ('{"timeout": 1, "timeout": 2}', 'the key "timeout" is there twice'),
     ],
 )
 def test_every_mistake_gets_one_line_that_says_where_and_what(tmp_path: Path, value: Any, sentence: str) -> None:
