@@ -93,13 +93,13 @@ def next_step(decisions: Sequence[Decision], *, recorded: bool) -> str | None:
 
 
 def common_shift(checked: Check) -> str | None:
-    """Return that all latencies grew alike, which a slower host does, too; None if they did not, or none regressed.
+    """Return a hint at the host where all latencies grew alike; None if they did not, or none regressed.
 
     Stored baselines cannot tell the two apart: on shared machines equal code takes a tenth longer for minutes.
     """
-    latencies = [d for d in checked.decisions if d.measure == "latency" and d.change_percent is not None]
-    changes = [d.change_percent or 0.0 for d in latencies]
-    if not any(d.state == "regressed" for d in latencies) or len(changes) < _LEAST_ALIKE:
+    latencies = [decision for decision in checked.decisions if decision.measure == "latency"]
+    changes = [decision.change_percent for decision in latencies if decision.change_percent is not None]
+    if len(changes) < _LEAST_ALIKE or not any(decision.state == "regressed" for decision in latencies):
         return None
     least, most = min(changes), max(changes)
     if 2 * least < most or most > _MAX_HOST_SHIFT_PERCENT:

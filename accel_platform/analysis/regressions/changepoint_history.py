@@ -120,7 +120,7 @@ def regression_event(decision: Decision) -> RegressionFound:
 
 
 def record_regressions(log: EventLog, found: Iterable[RegressionFound], *, source: str) -> list[Event]:
-    """Append the findings, each once, and return the events of those that are new shifts, and no open ones again."""
+    """Append each finding once. Return the events of new shifts, but not of open shifts that were found again."""
     new = []
     for payload in found:
         event, own = Event.of(payload, source=source), _finding_id(payload)

@@ -107,7 +107,7 @@ def unchecked_commits(reader: Reader) -> list[MeasuredCommit]:
 
 
 def reported_regressions(reader: Reader) -> set[str]:
-    """Return the ids of what checks of commits found so far, by the tables."""
+    """Return the ids of the regressions that checks of commits named so far, by the tables."""
     return {row["regression_id"] for row in reader.rows(_REPORTED)}
 
 

@@ -248,7 +248,7 @@ def build_reopening(reader: Reader, beginning: str, *, by: str, reason: str) -> 
 
 
 class AlreadyDecided(Conflict):
-    """The last decision about a regression says the same; `by` made it."""
+    """A decision that equals the last one about the regression, which `by` made."""
 
     def __init__(self, regression_id: str, state: str, by: str) -> None:
         super().__init__(f"The regression {regression_id} was {_WORDS[state]} already, by {by}.")

@@ -18,7 +18,7 @@ from accel_platform.hardware.memory import own_peak_mib
 
 @dataclass(frozen=True)
 class MeterTarget:
-    """What is observed beside a measurement: clocks and energy of the hardware, and memory with the model's files."""
+    """Targets observed beside a measurement: clocks and energy of the hardware, and memory with the model's files."""
 
     hardware: str
     energy: str | None

@@ -44,7 +44,7 @@ def test_alone_it_is_the_kernels_own_figure() -> None:
 
 @pytest.mark.parametrize("pages_read", [1, 64])
 def test_a_mapped_model_counts_in_full_however_much_of_it_is_resident(tmp_path: Path, pages_read: int) -> None:
-    """How much becomes resident with each page depends on how the cache holds the file: written, copied or restored."""
+    """The cache makes more or less resident with each page, as the file was written, copied or restored."""
     weights = tmp_path / "folder" / "model.data"
     weights.parent.mkdir()
     weights.write_bytes(bytes(64 << 20))
