@@ -240,10 +240,20 @@ def _is_served(evidence: Evidence, subject: ResolvedModel) -> bool:
 def _sort_by_merit(
     remaining: Sequence[tuple[Figures, CandidateResult]], objective: Objective, spread: float | None
 ) -> list[tuple[Figures, CandidateResult, Merit]]:
-    """Return the results with their merits, the best first; `spread` is that of `batch_spread`."""
+    """Return the results with their merits, the best first; `spread` is that of `batch_spread`.
+
+    Of equal ones that of the least energy comes first: GPUs that wait for the host take equally long, and the smallest
+    will do.
+    """
     merit = ranking(objective, spread)
     merits = [(figures, result, merit(figures)) for figures, result in remaining]
-    merits.sort(key=lambda item: (*item[2], item[0].hardware, item[0].device_id or item[0].device or ""))
+
+    def order(item: tuple[Figures, CandidateResult, Merit]) -> tuple[float | str, ...]:
+        figures, _, merit = item
+        joules = figures.energy.j_per_item.p50 if figures.energy else math.inf
+        return (*merit, joules, figures.hardware, figures.device_id or figures.device or "")
+
+    merits.sort(key=order)
     return merits
 
 

@@ -80,7 +80,9 @@ def operator_estimate(
     if target.backend == UNSTATED:
         cautions.append("its files state no runtime, PyTorch is taken for it.")
     if prediction.host_bound:
-        cautions.append("so little work that it waits for the host, whose processor is unknown.")
+        cautions.append(
+            "so little work that it waits for the host, whose processor is unknown; larger batches tell more."
+        )
     elif prediction.host_sets_upper_limit:
         cautions.append("its upper limit is what a slow host takes to issue its operators.")
     latency_ms = prediction.latency_ms

@@ -707,6 +707,9 @@ def test_equal_figures_share_a_rank(advisor: Advisor) -> None:
         assert r.rank <= place
     # Each of these GPUs waits for the host, which takes equally long whichever it is.
     assert len({r.ranked_by for r in ranked if r.device in waiting}) == 1
+    joules = [r.energy.j_per_item.p50 for r in ranked if r.device in waiting and r.energy]
+    assert joules == sorted(joules)
+    assert len(set(joules)) > 1, "the one of the least energy comes first"
     assert all(len(shared) == 1 for shared in ranks.values())
     last = ranked[-1]
     assert last.rank == 1 + sum(r.ranked_by != last.ranked_by for r in ranked)
