@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 from migrations.normalize.canonical_names import NOT_STATED, hardware_named
@@ -93,54 +94,69 @@ def _figures(row: Mapping[str, Any], scenario: str | None) -> tuple[dict[str, fl
     return {**figures, **{name: value for name, value in logged.items() if value is not None}}, stated
 
 
-def _cell(source_path: str, pointer: str, row: Mapping[str, Any]) -> CellDraft:
+@dataclass(frozen=True)
+class _Place:
+    """Hardware of a row: the text that names its kind, the device in the row's words, and their number."""
+
+    hardware_text: str | None
+    device_text: str
+    device_name: str | None
+    """Name with the number of devices in front, where there are several."""
+    devices: int | None
+    """None where no accelerator is named."""
+
+
+def _place(source_path: str, row: Mapping[str, Any], system: str | None, processor: str | None) -> _Place:
+    """Return where a row was measured: its accelerator, its platform, its processor or system, else its folder."""
     accelerator = text_of(pick(row, *_ACCELERATOR))
-    processor = text_of(pick(row, *_PROCESSOR))
-    system = text_of(pick(row, "SystemName", "System", "Platform"))
-    device = accelerator or processor
-    place = None if device or system else hardware_part(source_path)
+    per_node = count(pick(row, "accelerators_per_node", "a#"))
+    folder = None if accelerator or processor or system else hardware_part(source_path)
     # A platform's name may tell of an accelerator that the list leaves out.
     platform = spaced(str(pick(row, "Platform") or ""))
-    on_processor = count(pick(row, "accelerators_per_node", "a#")) == 0 and accelerator is None
-    named = accelerator is None and not on_processor and hardware_named(platform) not in (None, "cpu")
-    runtime_text = platform if named else None
-    texts = (
-        accelerator,
-        runtime_text,
-        processor if accelerator is None else None,
-        system,
-        spaced(place) if place else None,
-    )
+    on_processor = accelerator is None and per_node == 0
+    if accelerator is not None or on_processor or hardware_named(platform) in (None, "cpu"):
+        platform = ""
+    texts = (accelerator, platform, None if accelerator else processor, system, spaced(folder) if folder else None)
     hardware_text = "cpu" if on_processor else next((text for text in texts if text and hardware_named(text)), None)
-    hardware = hardware_named(hardware_text)
-    per_node, nodes = (
-        count(pick(row, "accelerators_per_node", "a#"), at_least=1),
-        count(pick(row, "number_of_nodes", "Nodes"), at_least=1),
-    )
+    nodes = count(pick(row, "number_of_nodes", "Nodes"), at_least=1)
     devices = (per_node or 1) * (nodes or 1) if accelerator else None
-    device = runtime_text or device
-    name = f"{devices} x {device}" if device and devices and devices > 1 else device
-    model = text_of(pick(row, *_MODEL))
+    device = platform or accelerator or processor
+    return _Place(
+        hardware_text,
+        accelerator or platform or processor or system or folder or NOT_STATED,
+        f"{devices} x {device}" if device and devices and devices > 1 else device,
+        devices,
+    )
+
+
+def _cell(source_path: str, pointer: str, row: Mapping[str, Any]) -> CellDraft:
+    processor = text_of(pick(row, *_PROCESSOR))
+    system = text_of(pick(row, "SystemName", "System", "Platform"))
+    place = _place(source_path, row, system, processor)
+    hardware = hardware_named(place.hardware_text)
+    model, scenario = text_of(pick(row, *_MODEL)), pick(row, *_SCENARIO)
+    image_size = mlperf.image_size_of(model)
+    software = f"{pick(row, 'framework', 'Software')} {spaced(str(pick(row, 'Platform') or ''))}"
     return CellDraft(
         source_path,
         pointer,
         NamesInFile(
             (mlperf.model_of(model),),
-            hardware_text or NOT_STATED,
+            place.hardware_text or NOT_STATED,
             precision=mlperf.precision_of(pick(row, "weight_data_types")),
-            runtime=mlperf.runtime_in(f"{pick(row, 'framework', 'Software')} {platform}"),
+            runtime=mlperf.runtime_in(software),
         ),
         machine=Machine(
             host={"system": system, "processor": processor},
-            device_names={hardware: name} if hardware and name else {},
-            settings={"scenario": pick(row, *_SCENARIO)},
+            device_names={hardware: place.device_name} if hardware and place.device_name else {},
+            settings={"scenario": scenario},
         ),
         original={
-            **{name_: pick(row, name_) for name_ in (*_ABOUT, *(key for key in row if _TESTS.fullmatch(str(key))))},
+            **{name: pick(row, name) for name in (*_ABOUT, *filter(_TESTS.fullmatch, map(str, row)))},
             "model": model,
-            **({"image_size": size} if (size := mlperf.image_size_of(model)) else {}),
-            "hardware": accelerator or runtime_text or processor or system or place or NOT_STATED,
-            "scenario": pick(row, *_SCENARIO),
-            "devices": devices,
+            **({"image_size": image_size} if image_size else {}),
+            "hardware": place.device_text,
+            "scenario": scenario,
+            "devices": place.devices,
         },
     )
