@@ -33,6 +33,7 @@ EDGES = {
 }
 
 
+@pytest.mark.slow
 def test_loading_the_graph_imports_nothing_that_fits_or_measures() -> None:
     """Dagster loads it in every process: of the pages, the daemon, each run and each step."""
     heavy = {"lightgbm", "sklearn", "torch", "scipy.stats"}

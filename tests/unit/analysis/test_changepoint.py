@@ -153,6 +153,7 @@ def test_a_watcher_never_takes_back_what_it_said(values: list[float]) -> None:
         assert watch_changes(values[:end]) == [c for c in said if c.known_at < end]
 
 
+@pytest.mark.slow
 def test_false_alarms_are_as_rare_as_promised() -> None:
     generator = np.random.default_rng(7)
     series = [list(100 + 5 * generator.standard_t(4, 100)) for _ in range(150)]

@@ -118,6 +118,7 @@ def test_ids_are_the_same_in_another_process(inventory: Inventory) -> None:
     assert run.stdout.split() == [inventory.host_id, device.device_id]
 
 
+@pytest.mark.slow
 def test_an_installation_without_extras_detects_the_rest() -> None:
     extras = ("playwright", "jax", "onnxruntime_qnn", "pynvml", "dagster_postgres")
     script = (

@@ -387,6 +387,7 @@ def test_a_source_that_cannot_be_written_is_backed_up(filled: Settings, tmp_path
     assert len(verify(tmp_path / "copy")) == 2
 
 
+@pytest.mark.slow
 def test_an_archive_that_was_killed_can_be_repeated(filled: Settings, tmp_path: Path) -> None:
     target = tmp_path / "tried" / "copy.tar"
     target.parent.mkdir()

@@ -63,6 +63,7 @@ def mib_above_any_peak() -> int:
     return int(memory.own_peak_mib() - psutil.Process().memory_info().rss / 2**20) + 200
 
 
+@pytest.mark.slow
 def test_a_small_cell_does_not_show_the_peak_of_a_large_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     before = memory.own_peak_mib()
     large = mib_above_any_peak()
@@ -71,6 +72,7 @@ def test_a_small_cell_does_not_show_the_peak_of_a_large_one(tmp_path: Path, monk
     assert second == pytest.approx(before, abs=20), "as if it ran alone after loading"
 
 
+@pytest.mark.slow
 def test_where_the_system_resets_no_peak_a_smaller_cell_has_none(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -119,6 +119,7 @@ def test_errors_of_predictions_are_counted_against_results() -> None:
     assert compared["left_out"] == {"not predicted": 1}
 
 
+@pytest.mark.slow
 def test_a_proof_goes_on_with_the_device_that_it_began_with(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     # It looks at the device in a process that loads torch, and finds the same each time.
     asked, look = list[list[str]](), subprocess.run

@@ -7,6 +7,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 LIBRARIES = """
 import sys
 
@@ -30,6 +32,7 @@ print(type(nncf.telemetry.telemetry).__name__)
 """
 
 
+@pytest.mark.slow
 def test_libraries_neither_report_nor_store_an_identifier(tmp_path: Path) -> None:
     """OpenVINO, NNCF and ONNX Runtime report by default, and store who reports in the home directory."""
     home = tmp_path / "home"

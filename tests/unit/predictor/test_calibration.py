@@ -125,6 +125,7 @@ def test_an_unsupported_prediction_says_why(predictor: Predictor, more: dict[str
     assert prediction.latency_ms is None or prediction.latency_ms.high is None
 
 
+@pytest.mark.slow
 def test_a_few_own_figures_do_not_drown_among_many_published_ones() -> None:
     """The own host runs everything ten times slower than its rates say: published devices teach the opposite."""
     published = synthetic_samples(DEVICES, per_family=8)
@@ -155,6 +156,7 @@ def test_two_families_promise_what_the_worse_of_them_holds() -> None:
     assert not one.by_place
 
 
+@pytest.mark.slow
 def test_own_devices_among_others_are_not_held_out_as_new_ones() -> None:
     """One own GPU a hundred times slower than its rates would widen what is told of every other."""
     published = synthetic_samples(DEVICES, per_family=3)

@@ -351,6 +351,7 @@ def test_little_work_waits_for_the_host_and_says_so() -> None:
     assert prediction.host_bound
 
 
+@pytest.mark.slow
 def test_where_a_gpu_waits_for_its_host_what_was_learned_from_larger_batches_does_not_answer(tmp_path: Path) -> None:
     devices = ("NVIDIA L4", "NVIDIA T4", "NVIDIA A10", "NVIDIA A100 PCIe 40GB", "NVIDIA V100 PCIe 32GB")
     published = [
@@ -407,6 +408,7 @@ def test_a_prediction_for_a_device_of_ones_own_is_no_shorter_than_less_work_took
 
 
 @pytest.mark.parametrize("texts", [0, 1])
+@pytest.mark.slow
 def test_what_was_learned_of_images_does_not_answer_for_text(texts: int, tmp_path: Path) -> None:
     images = [model for model in MODELS if model.modality == "vision"]
     text = next(model for model in MODELS if model.modality == "text")

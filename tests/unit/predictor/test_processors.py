@@ -100,6 +100,7 @@ def _measured(processors: int, spread: float) -> list[Sample]:
     return found
 
 
+@pytest.mark.slow
 def test_limits_are_as_wide_as_processors_differ() -> None:
     exact, apart = (fit(_measured(14, spread)).runtimes for spread in (0.0, 0.4))
     assert [*exact] == ["openvino", "pytorch"]

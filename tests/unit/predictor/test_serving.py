@@ -66,6 +66,7 @@ def ask(measured: list[MeasuredLoad] | None = None, **fields: object) -> Serving
     return recommend_serving(query, measured or [], None)
 
 
+@pytest.mark.slow
 def test_published_shapes_are_those_of_their_configs() -> None:
     """The parts that a config gives without weights: transformers builds them on the meta device."""
     configs = {

@@ -102,6 +102,7 @@ def trained_team(prepared: tuple[Path, Path], tmp_path: Path, monkeypatch: pytes
     return _team(prepared[1], str(tmp_path / "log"), tmp_path)
 
 
+@pytest.mark.slow
 def test_what_one_machine_promotes_serves_on_the_other_and_so_does_going_back(team_anywhere: Team) -> None:
     here, there = team_anywhere
     [first] = promotions(EventLog.open(here))
@@ -125,6 +126,7 @@ def test_what_one_machine_promotes_serves_on_the_other_and_so_does_going_back(te
     assert (_serves(here), _serves(there)) == (first.predictor_id, first.predictor_id)
 
 
+@pytest.mark.slow
 def test_an_archive_that_was_changed_is_refused_and_the_machine_goes_on(
     team_anywhere: Team, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -156,6 +156,7 @@ def test_samples_that_were_learned_from_are_not_learned_from_again(
         fit_predictor({"inference": training_set.measured[1:]}, training_set.failed, lambda _: None, known)
 
 
+@pytest.mark.slow
 def test_a_figure_more_of_a_hardly_measured_device_gives_what_training_anew_gives_by_fewer_fits(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

@@ -262,6 +262,7 @@ def test_the_evidence_of_a_finding_is_what_it_counts(tmp_path: Path) -> None:
         assert ("--model bert-base" in drawn) == bool(selection.model)
 
 
+@pytest.mark.slow
 def test_a_pdf_begins_with_the_findings_and_holds_the_tables(everything: ReportDocument) -> None:
     pdf = PdfReader(io.BytesIO(render(everything, "pdf")))
     pages = [page.extract_text() for page in pdf.pages]

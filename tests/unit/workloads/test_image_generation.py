@@ -211,6 +211,7 @@ def _clip_of(spec: ModelSpec) -> tuple[int, ...]:
     return spec.config["frames"], spec.config["height"], spec.config["width"]
 
 
+@pytest.mark.slow
 def test_each_architecture_draws_images_and_is_traced_as_it_computes() -> None:
     assert set(_TINY) == set(IMAGE_GENERATORS)
     for architecture in IMAGE_GENERATORS:
@@ -229,6 +230,7 @@ def test_each_architecture_draws_images_and_is_traced_as_it_computes() -> None:
         assert not np.array_equal(images[0], images[1])
 
 
+@pytest.mark.slow
 def test_steps_guidance_and_size_change_what_is_computed() -> None:
     one, two, three = (trace_operators(_tiny("stable-diffusion", steps=steps)).of_two for steps in (1, 2, 3))
     by_steps = [sum(operator.count * operator.flops for operator in operators) for operators in (one, two, three)]
@@ -271,6 +273,7 @@ def test_a_prepared_model_runs_and_draws_what_the_reference_draws(tmp_path: Path
         assert described.image_size == (None if architecture in VIDEO_GENERATORS else 32)
 
 
+@pytest.mark.slow
 def test_editors_read_an_image_in_each_step() -> None:
     for architecture, guided in (("flux", False), ("qwen-image", True)):
         plain, editor = _tiny(architecture, guided=guided), _tiny(architecture, guided=guided, edits=True)

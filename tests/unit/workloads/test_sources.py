@@ -53,6 +53,7 @@ def test_every_form_computes_and_costs_the_same(folder: Path) -> None:
     assert all(np.allclose(found, outputs[0], atol=1e-5) for found in outputs)
 
 
+@pytest.mark.slow
 def test_a_graph_file_costs_what_torch_counts(tmp_path: Path) -> None:
     spec = resolve_model("bert-tiny")
     with warnings.catch_warnings():

@@ -261,6 +261,7 @@ def test_forecasters_read_values_and_music_is_made_of_several_tokens_a_frame() -
     }  # fmt: skip
 
 
+@pytest.mark.slow
 def test_flops_are_those_published() -> None:
     # In 10^9; of videos the authors count one per multiply-add.
     published = {"rf-detr-nano": 31.9, "rf-detr-large": 125.6, "videomae-base": 2 * 180, "timesformer-base": 2 * 196}

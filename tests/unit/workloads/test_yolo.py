@@ -34,6 +34,7 @@ PUBLISHED = {
 }
 
 
+@pytest.mark.slow
 def test_parameters_and_flops_are_those_published() -> None:
     counted = {name: parameters_of(resolve_model(name)) for name in PUBLISHED}
     assert counted == {name: parameters for name, (parameters, _) in PUBLISHED.items()}
@@ -94,6 +95,7 @@ def test_a_size_whose_grids_do_not_meet_is_refused_with_those_that_do() -> None:
             describe_inputs(with_image_size(resolve_model("yolo11n"), pixels), batch_size=1)
 
 
+@pytest.mark.slow
 def test_published_tables_and_files_name_them() -> None:
     for name, model_id in (("YOLOv8n.pt", "yolov8n"), ("yolov11x", "yolo11x"), ("Ultralytics/YOLO11s", "yolo11s")):
         assert resolve_model(name).model_id == model_id
