@@ -13,8 +13,7 @@ from pathlib import Path
 from typing import Any, cast
 
 from accel_platform.events.types import ResultRecorded
-from accel_platform.reports.figures import result_statistics
-from accel_platform.reports.run_record import BenchmarkRun, RecordedResult
+from accel_platform.reports.run_record import BenchmarkRun, RecordedResult, result_statistics
 from accel_platform.table_io.values import count_of, guard_row
 
 COLUMNS = (

@@ -13,8 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from accel_platform.events.types import ResultRecorded
-from accel_platform.reports.figures import result_statistics
-from accel_platform.reports.run_record import BenchmarkRun, RecordedResult
+from accel_platform.reports.run_record import BenchmarkRun, RecordedResult, result_statistics
 
 _TASKS = {"inference": "feature-extraction", "generation": "text-generation", "training": "training"}
 _PLATFORM_FIELDS = (

@@ -9,8 +9,7 @@ from typing import Any
 from accel_platform.reports.charts.curves import curves
 from accel_platform.reports.charts.parts import NothingToDraw
 from accel_platform.reports.charts.render import render, svg
-from accel_platform.reports.figures import result_statistics
-from accel_platform.reports.run_record import BenchmarkRun
+from accel_platform.reports.run_record import BenchmarkRun, result_statistics
 from accel_platform.table_io.text import html_page
 
 PAGE = "charts.html"

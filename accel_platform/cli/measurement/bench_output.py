@@ -327,7 +327,7 @@ def print_operators(operators: Mapping[str, Mapping[str, Any]]) -> None:
 def result_row(entry: ResultRecorded | VerificationRecorded) -> dict[str, Any]:
     """Return a result or verification as a flat row, with the figures that the table `results` has."""
     from accel_platform.events.types import VerificationRecorded
-    from accel_platform.reports.figures import result_statistics
+    from accel_platform.reports.run_record import result_statistics
 
     if isinstance(entry, VerificationRecorded):
         return entry.model_dump(mode="json")

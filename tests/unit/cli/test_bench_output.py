@@ -8,7 +8,7 @@ import pytest
 
 from accel_platform.cli.measurement.bench_output import result_row
 from accel_platform.events import EventLog
-from accel_platform.reports.figures import result_statistics
+from accel_platform.reports.run_record import result_statistics
 from accel_platform.settings import Settings
 from accel_platform.warehouse.publish import refresh
 from accel_platform.warehouse.reader import Reader

@@ -17,9 +17,8 @@ from accel_platform.errors import InvalidInput, NotFound
 from accel_platform.events import EventLog
 from accel_platform.events.types import DeviceObserved, HostObserved, ModelDescribed, ResultRecorded, RunStarted
 from accel_platform.reports.comparison_csv import COLUMNS
-from accel_platform.reports.figures import result_statistics
 from accel_platform.reports.run_export import create_folders, write_reports
-from accel_platform.reports.run_record import BenchmarkRun, read_run
+from accel_platform.reports.run_record import BenchmarkRun, read_run, result_statistics
 from accel_platform.settings import Settings
 from factories import event, result
 from migrations.detect import detect_format
