@@ -22,7 +22,7 @@ from accel_platform.events import EventLog, Snapshot, integrity
 from accel_platform.events.snapshot_files import SnapshotDamaged
 from accel_platform.settings import Settings, SnapshotSettings
 from accel_platform.table_io.values import count_of
-from accel_platform.warehouse import build_layer, build_matrix, spark_engine
+from accel_platform.warehouse import build_layer, compat_matrix, spark_engine
 from accel_platform.warehouse.interrupts import interruptible
 from accel_platform.warehouse.layers import (
     Layer,
@@ -254,7 +254,7 @@ def _build(
         checks.extend(audit(con, rows) if unaudited else audit_of_no_rows())
         _require_passed(checks)
         newest = Layer(file, source.snapshot.id, events)
-        build_matrix.write_matrix(con, dict(zip((*below, newest), (*lower, "layer"), strict=True)), before, engine)
+        compat_matrix.write_matrix(con, dict(zip((*below, newest), (*lower, "layer"), strict=True)), before, engine)
 
     then = audit_and_add_matrix if complete else None
     events = build_layer.fill_layer(directory / f".{file}", log, source.segments, source.below, engine, then)
@@ -362,7 +362,7 @@ def publish(settings: Settings, staged: StagedProjection) -> None:
             before = serving if theirs is not None and theirs <= ours and staged.mode != "full" else None
         if staged.checks is None:
             try:
-                build_matrix.add_matrix(staged.projection, before, SparkEngine.of(settings))
+                compat_matrix.add_matrix(staged.projection, before, SparkEngine.of(settings))
             except StorageUnavailable:
                 _discard(staged.projection)
                 raise

@@ -14,7 +14,7 @@ from accel_platform.analysis.query.cells import CellShape
 from accel_platform.analysis.query.filters import Selection
 from accel_platform.events.types import TRUSTED
 from accel_platform.hardware.device_names import with_distinct_names
-from accel_platform.warehouse.matrix_at import filtered_matrix_sql
+from accel_platform.warehouse.compat_matrix import filtered_matrix_sql
 from accel_platform.warehouse.reader import Reader
 
 Verdict = Literal["high", "medium", "low", "works", "n/a", "failed", "untested"]

@@ -12,7 +12,7 @@ from pydantic import Field
 from accel_platform.analysis.query.filters import Selection, reject_choices
 from accel_platform.analysis.summaries.matrix import Verdict, cell_verdict
 from accel_platform.hardware.device_names import with_distinct_names
-from accel_platform.warehouse.matrix_at import matrix_history_sql
+from accel_platform.warehouse.compat_matrix import matrix_history_sql
 from accel_platform.warehouse.reader import Reader
 
 MAX_DAYS = 120

@@ -19,7 +19,7 @@ from accel_platform.events import EventLog
 from accel_platform.events.types import ResultSuspected, SuspicionOverruled
 from accel_platform.reports.matrix import shape_text
 from accel_platform.settings import Settings
-from accel_platform.warehouse.matrix_at import matrix_history_sql
+from accel_platform.warehouse.compat_matrix import matrix_history_sql
 from accel_platform.warehouse.publish import refresh
 from accel_platform.warehouse.reader import Reader
 from accel_platform.warehouse.time_travel import tables_at

@@ -1,8 +1,9 @@
-"""Construction of the compatibility matrix from cells, each computed anew only where an event touches it.
+"""The compatibility matrix: its construction from cells, and its SQL over a part of the evidence.
 
-A cell sums up the attempts of one shape, fingerprint and outcome (`sql/matrix_cells.sql`). Cells without new events are
-taken from the projection in service. So are the rows of models without new events, because a row follows from its
-model's cells alone. The rows equal those of a computation from all results.
+A cell is computed anew only where an event touches it. It sums up the attempts of one shape, fingerprint and
+outcome (`sql/matrix_cells.sql`). Cells without new events are taken from the projection in service. So are the rows of
+models without new events, because a row follows from its model's cells alone. The rows equal those of a computation
+from all results.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from accel_platform.warehouse.layers import Layer, Projection
 
 if TYPE_CHECKING:
     from accel_platform.warehouse.spark_engine import SparkEngine
+
 
 CELLS = "matrix_cells"
 """Table of the cells that `compat_matrix` is computed from. The next projection takes over those that do not change."""
@@ -144,3 +146,53 @@ def _continued_matrix(stored: str, named_models: str | None) -> str:
     is_touched = named_models or "model_id IN (FROM touched_models)"
     matrix = table_sql("compat_matrix", matrix_cells=f"FROM layer.{CELLS} WHERE {is_touched}")
     return f"FROM {stored}.compat_matrix WHERE NOT ({is_touched}) UNION ALL FROM ({matrix})"
+
+
+_EVER = "judged_results AS (SELECT r.* FROM memory.main.judged_results AS r WHERE {condition})"
+# Results, verifications and suspicions are limited to those recorded by each moment, so the views judge as they did
+# then. A lateral join serves all moments, because DuckDB then reads each table once.
+_DATED = """
+dated_verifications AS MATERIALIZED (
+    SELECT v.*, e.recorded_at FROM verifications AS v JOIN events AS e USING (event_id)
+    WHERE len($models) = 0 OR v.model_id IN (
+        SELECT model_id FROM result_rows WHERE list_contains($models, model_id) OR list_contains($models, model_family)
+    )
+),
+dated_suspicions AS MATERIALIZED (
+    SELECT s.*, e.recorded_at FROM suspicions AS s JOIN events AS e USING (event_id)
+)
+"""
+_OUTPUT = ", ".join(layers.OUTPUT)
+_BY_THEN = f"""
+verdicts AS (
+    SELECT {_OUTPUT}, bool_and(passed) AS passed FROM dated_verifications WHERE recorded_at < m.moment
+    GROUP BY {_OUTPUT}
+),
+result_rows AS (
+    SELECT r.* REPLACE (v.passed AS verified)
+    FROM memory.main.result_rows AS r
+    LEFT JOIN verdicts AS v ON {layers.SAME_OUTPUT}
+    WHERE recorded_at < m.moment
+        AND (len($models) = 0 OR list_contains($models, r.model_id) OR list_contains($models, r.model_family))
+),
+late_verdicts AS (FROM memory.main.late_verdicts WHERE false), -- which the verdicts include
+suspicions AS (FROM dated_suspicions WHERE recorded_at < m.moment),
+suspicion_overrides AS (FROM memory.main.suspicion_overrides WHERE recorded_at < m.moment),
+rejudged_results AS ({layers.REJUDGED}),
+results AS ({layers.RESULTS_REJUDGED}),
+judged_results AS ({layers.JUDGED})
+"""
+
+
+def filtered_matrix_sql(condition: str) -> str:
+    """Return SQL for `compat_matrix` over the results `r` that meet a condition."""
+    return f"WITH {_EVER.format(condition=condition)} FROM ({table_sql('compat_matrix')})"
+
+
+def matrix_history_sql() -> str:
+    """Return SQL for `compat_matrix` as it stood before each of `$moments`, with `moment` as the first column.
+
+    `$models` are model ids and families; an empty list means all.
+    """
+    cells = f"WITH {_BY_THEN} FROM ({table_sql('compat_matrix')})"
+    return f"WITH {_DATED} SELECT m.moment, c.* FROM (SELECT unnest($moments) AS moment) AS m, LATERAL ({cells}) AS c"
