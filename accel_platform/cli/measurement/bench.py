@@ -1,14 +1,16 @@
-"""`accel bench`: planning and running benchmarks, the model list, and campaign files."""
+"""`accel bench`: planning and running benchmarks, the model list, campaign files, and wheels for other hosts."""
 
 from __future__ import annotations
 
+import platform
+import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import typer
 
-from accel_platform.cli.measurement import load, requests, wheels
+from accel_platform.cli.measurement import load, requests
 from accel_platform.cli.measurement.coverage import coverage
 from accel_platform.cli.measurement.plan_options import (
     CellOptions,
@@ -47,7 +49,6 @@ app.command("requests", cls=ManyValues)(requests.requests)
 app.command("take", cls=ManyValues)(requests.take)
 app.command("cancel")(requests.cancel)
 app.command("serve", cls=ManyValues)(load.serve)
-app.command("wheels", cls=ManyValues)(wheels.wheels)
 
 
 @app.callback()
@@ -237,3 +238,47 @@ def import_(
     else:
         for path, one in imported:
             note(f"{path}: {count_of(one.events, 'event')}{'' if one.new else ', which the log holds already'}")
+
+
+@app.command(cls=ManyValues)
+def wheels(
+    folder: Annotated[Path, typer.Argument(metavar="DIR", help="A new folder for the wheels.")],
+    *,
+    installed: Annotated[
+        Path | None,
+        typer.Option(
+            help="What the host has: the output there of `pip list --format=freeze`.", show_default="only torch"
+        ),
+    ] = None,
+    hardware: Annotated[
+        str, typer.Option(metavar=SEVERAL, help="Hardware names to measure there: their runtimes travel.")
+    ] = "cpu",
+    python: Annotated[
+        str, typer.Option(metavar="X.Y", help="The host's Python.", show_default="this one's")
+    ] = f"{sys.version_info[0]}.{sys.version_info[1]}",
+    platform_: Annotated[
+        str,
+        typer.Option("--platform", help="The host's platform, such as linux_x86_64.", show_default="this one's"),
+    ] = f"{platform.system().lower()}_{platform.machine()}",
+    wheel: Annotated[
+        Path | None, typer.Option(help="The platform's own wheel.", show_default="built from the clone")
+    ] = None,
+    as_json: Json = False,
+    format_: OutputFormat = "table",
+) -> None:
+    """Collect the wheels with which a host without a network can measure and export. It must have torch."""
+    from accel_platform.carried_wheels import TargetHost, collect_wheels, read_installed
+    from accel_platform.errors import InvalidInput
+
+    if platform_.partition("_")[0] not in ("linux", "macosx", "win"):
+        raise InvalidInput(f"--platform {platform_!r} is no tag of wheels: write linux_x86_64, win_amd64, …")
+    target = TargetHost(python, platform_, read_installed(installed) if installed is not None else {})
+    found = collect_wheels(folder, split_words(hardware), target, wheel=wheel)
+    rows = [{"wheel": path.name, "bytes": path.stat().st_size} for path in found]
+    if wants_json(as_json, format_):
+        print_json(rows)
+        return
+    print_table(rows)
+    total = sum(path.stat().st_size for path in found)
+    note(f"{count_of(len(found), 'wheel')}, {total / 1e6:.1f} MB. On the host:")
+    note(f"python -m pip install --no-index --no-deps {folder}/*.whl")
