@@ -16,9 +16,8 @@ from accel_platform.backends.registry import RUNTIMES, runtime_for
 from accel_platform.bench.plan.config import BenchmarkConfig, is_web, resolve_config
 from accel_platform.bench.plan.config_resolution import resolve_effort, resolve_hardware, resolve_models
 from accel_platform.bench.plan.plan import Cell, done_cells, host_fingerprints, missing_cells, plan_cells
-from accel_platform.bench.plan.presets import Effort
 from accel_platform.bench.plan.resume import find_interrupted_run
-from accel_platform.bench.plan.run_options import RunOptions, add_commit_label, stale_cutoff
+from accel_platform.bench.plan.run_options import Effort, RunOptions, add_commit_label, stale_cutoff
 from accel_platform.bench.plan.support import unsupported_reason
 from accel_platform.bench.run.recorder import RunContext, RunSummary
 from accel_platform.bench.run.runner import measure_cells

@@ -21,7 +21,7 @@ from accel_platform.bench.plan.plan import (
     missing_cells,
     valid_results,
 )
-from accel_platform.bench.plan.presets import effort_preset
+from accel_platform.bench.plan.run_options import effort_preset
 from accel_platform.bench.plan.time_estimate import RemainingTime, estimate_times
 from accel_platform.bench.run.recorder import RunContext
 from accel_platform.bench.run.runner import measure_cells

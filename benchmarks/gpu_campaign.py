@@ -21,8 +21,7 @@ from accel_platform.backends.registry import runtime_for
 from accel_platform.bench.measure.sampling import Sampling
 from accel_platform.bench.measure.verification import spread_items
 from accel_platform.bench.plan.plan import Cell, plan_cells, result_key
-from accel_platform.bench.plan.presets import Effort
-from accel_platform.bench.plan.run_options import RunOptions
+from accel_platform.bench.plan.run_options import Effort, RunOptions
 from accel_platform.bench.prepare.artifacts import Artifacts
 from accel_platform.bench.prepare.preparation import prepare_models
 from accel_platform.bench.run.campaign import export_campaign

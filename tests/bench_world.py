@@ -15,7 +15,7 @@ import psutil
 
 from accel_platform.backends.detect import Inventory
 from accel_platform.bench.plan.plan import Cell
-from accel_platform.bench.plan.presets import EFFORTS
+from accel_platform.bench.plan.run_options import EFFORTS
 from accel_platform.bench.run.recorder import RunContext, RunSummary
 from accel_platform.bench.run.runner import measure_cells
 from accel_platform.events import EventLog

@@ -18,7 +18,7 @@ from accel_platform.backends.detect import Inventory
 from accel_platform.backends.registry import runtime_for
 from accel_platform.bench.measure import worker
 from accel_platform.bench.plan.plan import Cell
-from accel_platform.bench.plan.presets import EFFORTS
+from accel_platform.bench.plan.run_options import EFFORTS
 from accel_platform.bench.prepare.artifacts import Artifacts
 from accel_platform.bench.run.recorder import CellFailure, Recorder, RunContext, RunSummary
 from accel_platform.bench.run.worker_pool import MeasuredCell

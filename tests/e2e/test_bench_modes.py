@@ -16,7 +16,7 @@ from accel_platform.analysis.stats.medians import MIN_MEDIAN_SAMPLES, median_ns
 from accel_platform.backends.detect import detect
 from accel_platform.bench.measure.generation import NEW_TOKENS
 from accel_platform.bench.plan.plan import plan_cells
-from accel_platform.bench.plan.presets import EFFORTS
+from accel_platform.bench.plan.run_options import EFFORTS
 from accel_platform.bench.run.recorder import RunContext
 from accel_platform.bench.run.runner import measure_cells
 from accel_platform.cli.measurement.bench import app

@@ -10,7 +10,7 @@ from pathlib import Path
 from accel_platform.analysis.stats.medians import MIN_MEDIAN_SAMPLES
 from accel_platform.backends.registry import RUNTIMES, in_browser, runtime_for
 from accel_platform.bench.plan.config import WEB, BenchmarkConfig, is_web
-from accel_platform.bench.plan.presets import Effort, effort_preset
+from accel_platform.bench.plan.run_options import Effort, effort_preset
 from accel_platform.errors import InvalidInput
 from accel_platform.events import EventLog
 from accel_platform.events.types import ModelDescribed

@@ -9,9 +9,8 @@ from typing import Any
 
 from accel_platform.bench.measure.sampling import Sampling
 from accel_platform.bench.plan.plan import SEGMENT_PREFIX, Cell
-from accel_platform.bench.plan.presets import Effort
 from accel_platform.bench.plan.run_locks import is_running
-from accel_platform.bench.plan.run_options import RunOptions
+from accel_platform.bench.plan.run_options import Effort, RunOptions
 from accel_platform.errors import NotFound
 from accel_platform.events import EventLog, Snapshot
 from accel_platform.events.types import ResultRecorded, RunFinished, RunStarted, VerificationRecorded

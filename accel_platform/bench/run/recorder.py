@@ -13,8 +13,7 @@ from accel_platform.backends.detect import Inventory
 from accel_platform.bench.measure import authenticity
 from accel_platform.bench.measure.failures import FailureReason
 from accel_platform.bench.plan.plan import SEGMENT_PREFIX, Cell, cell_key, host_fingerprints, previous_medians
-from accel_platform.bench.plan.presets import Effort
-from accel_platform.bench.plan.run_options import RunOptions
+from accel_platform.bench.plan.run_options import Effort, RunOptions
 from accel_platform.bench.prepare.worker import reference_of
 from accel_platform.bench.run import event_builders
 from accel_platform.bench.run.event_buffer import EventBuffer

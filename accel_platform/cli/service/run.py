@@ -80,7 +80,7 @@ def run(
     follow as results land. Results of earlier runs are reused, so a second run takes seconds.
     """
     from accel_platform.bench.plan.plan import host_cells
-    from accel_platform.bench.plan.presets import effort_preset
+    from accel_platform.bench.plan.run_options import effort_preset
     from predictor.service.server import listen
 
     settings, for_machines = settings_for(common.home), common.wants_json

@@ -15,7 +15,7 @@ from typer.testing import CliRunner
 from accel_platform.bench.measure.sampling import Sampling, is_warm
 from accel_platform.bench.plan.config import BenchmarkConfig, example_suite, read_config, reference_table, write_example
 from accel_platform.bench.plan.config_resolution import ModelNames, resolve_effort, select_models
-from accel_platform.bench.plan.presets import EFFORTS
+from accel_platform.bench.plan.run_options import EFFORTS
 from accel_platform.bench.plan.schedule import parse_schedule
 from accel_platform.benchmark_api import plan_benchmark
 from accel_platform.cli import app

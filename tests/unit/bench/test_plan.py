@@ -20,7 +20,7 @@ from accel_platform.bench.plan.plan import (
     missing_cells,
     plan_cells,
 )
-from accel_platform.bench.plan.presets import EFFORTS, effort_preset
+from accel_platform.bench.plan.run_options import EFFORTS, effort_preset
 from accel_platform.bench.plan.support import memory_shortage, unsupported_reason
 from accel_platform.errors import InvalidInput
 from accel_platform.events import Event, EventLog

@@ -25,10 +25,9 @@ from accel_platform.bench.plan.plan import (
     previous_medians,
     valid_results,
 )
-from accel_platform.bench.plan.presets import EFFORTS
 from accel_platform.bench.plan.resume import describe_plan, find_interrupted_run
 from accel_platform.bench.plan.run_locks import hold_run_lock, is_running, lock_devices, lock_host
-from accel_platform.bench.plan.run_options import RunOptions, resolve_work, stale_cutoff
+from accel_platform.bench.plan.run_options import EFFORTS, RunOptions, resolve_work, stale_cutoff
 from accel_platform.bench.plan.time_estimate import estimate_times, sampling_time_s
 from accel_platform.errors import InvalidInput, NotFound
 from accel_platform.events import EventLog
