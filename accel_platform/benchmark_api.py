@@ -5,8 +5,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -15,11 +15,19 @@ from accel_platform.backends.detect import Inventory, detect
 from accel_platform.backends.registry import RUNTIMES, runtime_for
 from accel_platform.bench.plan.config import BenchmarkConfig, is_web, resolve_config
 from accel_platform.bench.plan.config_resolution import resolve_effort, resolve_hardware, resolve_models
-from accel_platform.bench.plan.plan import Cell, done_cells, host_fingerprints, missing_cells, plan_cells
-from accel_platform.bench.plan.resume import find_interrupted_run
+from accel_platform.bench.plan.plan import (
+    Cell,
+    CellKey,
+    cell_key,
+    done_cells,
+    host_fingerprints,
+    missing_cells,
+    plan_cells,
+)
+from accel_platform.bench.plan.resume import cells_from_plan, effort_from_plan, find_interrupted_run
 from accel_platform.bench.plan.run_options import Effort, RunOptions, add_commit_label, stale_cutoff
 from accel_platform.bench.plan.support import unsupported_reason
-from accel_platform.bench.run.recorder import RunContext, RunSummary
+from accel_platform.bench.run.recorder import Progress, RunContext, RunSummary
 from accel_platform.bench.run.runner import measure_cells
 from accel_platform.errors import InvalidInput
 from accel_platform.events import EventLog
@@ -33,7 +41,6 @@ __all__ = ["BenchmarkConfig", "RunSummary", "plan_benchmark", "run_benchmark", "
 
 Config = BenchmarkConfig | Mapping[str, Any] | Path | str
 """A configuration, its keys as a mapping, or the path of a suite file."""
-Progress = Callable[[str], None]
 
 
 @dataclass(frozen=True)
@@ -197,6 +204,35 @@ def execute(
 
         refresh(settings, progress=on_progress)
     return summary
+
+
+def remeasure_cells(
+    plans: Sequence[Mapping[str, Any]],
+    wanted: Collection[CellKey],
+    times: int,
+    settings: Settings,
+    *,
+    labels: Mapping[str, str],
+    on_progress: Progress,
+) -> list[str]:
+    """Measure the `wanted` cells of recorded plans in `times` new runs; return the run ids.
+
+    At least one plan is needed, and the last plan gives the options. A key holds a fingerprint, so only cells of this
+    host's own fingerprints are measured: there may be none. Each run gives every cell a new process. On
+    KeyboardInterrupt what was measured is kept.
+    """
+    cells = [cell for plan in plans for cell in cells_from_plan(plan)]
+    inventory = detect({cell.hardware for cell in cells})
+    here = host_fingerprints(inventory)
+    keys = {cell_key(cell, here.get(cell.hardware, "")): cell for cell in cells}
+    chosen = [cell for key, cell in keys.items() if key in wanted]
+    effort, options = effort_from_plan(plans[-1]), replace(RunOptions(**plans[-1]["how"]), work="all", operators=False)
+    context = RunContext(settings, EventLog.open(settings), inventory, effort, options, on_progress, labels=labels)
+    runs = []
+    for _ in range(times if chosen else 0):
+        summary = measure_cells(chosen, context)
+        runs += [summary.run_id] if summary.run_id else []
+    return runs
 
 
 def _available_hardware(config: BenchmarkConfig, hardware: Sequence[str], inventory: Inventory) -> list[str]:

@@ -105,7 +105,7 @@ def _remeasure(settings: Settings, reader: Reader, candidate: RunSet, doubtful: 
     from accel_platform.analysis.regressions.check import MAX_CONFIRMING_RUNS, MIN_CONFIRMING_RUNS
     from accel_platform.bench.plan.plan import result_key
     from accel_platform.bench.plan.run_options import commit_from_environment
-    from accel_platform.bench.run.repetition import remeasure_cells
+    from accel_platform.benchmark_api import remeasure_cells
     from accel_platform.errors import InvalidInput
 
     here = commit_from_environment()

@@ -8,8 +8,15 @@ from typing import Any
 import torch
 from torch.nn.functional import pad
 
-from accel_platform.workloads.image_generation.base import ImageGeneratorConfig, PatchGenerator, Prompt
-from accel_platform.workloads.image_generation.parts import CLIP_L, DECODER, DECODER_OF_16_CHANNELS, T5_XXL
+from accel_platform.workloads.image_generation.base import (
+    CLIP_L,
+    DECODER,
+    DECODER_OF_16_CHANNELS,
+    T5_XXL,
+    ImageGeneratorConfig,
+    PatchGenerator,
+    Prompt,
+)
 
 _MISTRAL_SMALL = {
     "architectures": ["Mistral3ForConditionalGeneration"],

@@ -7,8 +7,7 @@ from typing import Any
 
 import torch
 
-from accel_platform.workloads.image_generation.base import ImageGenerator, ImageGeneratorConfig, Prompt
-from accel_platform.workloads.image_generation.parts import DECODER, T5_XXL
+from accel_platform.workloads.image_generation.base import DECODER, T5_XXL, ImageGenerator, ImageGeneratorConfig, Prompt
 
 
 class PixArtSigmaConfig(ImageGeneratorConfig):  # type: ignore[no-untyped-call]

@@ -7,8 +7,15 @@ from typing import Any, ClassVar
 
 import torch
 
-from accel_platform.workloads.image_generation.base import ImageGenerator, ImageGeneratorConfig, Prompt
-from accel_platform.workloads.image_generation.parts import CLIP_L, DECODER, DECODER_OF_16_CHANNELS, T5_XXL
+from accel_platform.workloads.image_generation.base import (
+    CLIP_L,
+    DECODER,
+    DECODER_OF_16_CHANNELS,
+    T5_XXL,
+    ImageGenerator,
+    ImageGeneratorConfig,
+    Prompt,
+)
 
 _CLIP_L_PROJECTED = {**CLIP_L, "architectures": ["CLIPTextModelWithProjection"]}
 _CLIP_G = {

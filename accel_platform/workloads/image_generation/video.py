@@ -10,8 +10,7 @@ from diffusers.models.autoencoders.autoencoder_kl_cogvideox import CogVideoXSafe
 from diffusers.models.embeddings import get_3d_rotary_pos_embed
 from diffusers.models.transformers.transformer_wan import WanRotaryPosEmbed
 
-from accel_platform.workloads.image_generation.base import ImageGenerator, ImageGeneratorConfig, Prompt
-from accel_platform.workloads.image_generation.parts import CLIP_L, T5_XXL
+from accel_platform.workloads.image_generation.base import CLIP_L, T5_XXL, ImageGenerator, ImageGeneratorConfig, Prompt
 
 _UMT5_XXL = {**T5_XXL, "architectures": ["UMT5EncoderModel"], "vocab_size": 256384}
 _LLAMA_3_8B = {

@@ -8,8 +8,12 @@ from typing import Any
 import torch
 from torch.nn.functional import pad
 
-from accel_platform.workloads.image_generation.base import ImageGeneratorConfig, PatchGenerator, Prompt
-from accel_platform.workloads.image_generation.parts import DECODER_OF_16_CHANNELS
+from accel_platform.workloads.image_generation.base import (
+    DECODER_OF_16_CHANNELS,
+    ImageGeneratorConfig,
+    PatchGenerator,
+    Prompt,
+)
 
 _QWEN_3_4B = {
     "architectures": ["Qwen3Model"],
