@@ -16,7 +16,7 @@ import numpy as np
 from scipy.special import stdtrit
 
 from accel_platform.hardware.catalog import DeviceSpec
-from accel_platform.hardware.peaks import peak_ops_per_s
+from accel_platform.hardware.device_spec import peak_ops_per_s
 from accel_platform.precisions import PRECISIONS, Precision
 from accel_platform.table_io.values import count_of, rounded
 from predictor.data.evidence import SCALABLE_FIELDS, CellKey, CellSummary, Evidence, Target

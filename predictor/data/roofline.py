@@ -8,7 +8,7 @@ from statistics import median
 from typing import TYPE_CHECKING
 
 from accel_platform.hardware.catalog import catalog
-from accel_platform.hardware.peaks import peak_ops_per_s
+from accel_platform.hardware.device_spec import peak_ops_per_s
 from predictor.data.number_widths import activation_bytes_per_number, weight_bytes
 from predictor.data.operator_mix import published_mix
 

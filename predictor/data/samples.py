@@ -17,8 +17,7 @@ from operator import attrgetter
 from typing import Any
 
 from accel_platform.hardware.catalog import DeviceSpec, find_spec
-from accel_platform.hardware.device_spec import device_spec
-from accel_platform.hardware.peaks import peak_ops_per_s
+from accel_platform.hardware.device_spec import device_spec, peak_ops_per_s
 from accel_platform.workloads.kv_cache import Decoder
 from predictor.data.evidence import KnownDevice, Target
 from predictor.data.number_widths import HALF_PRECISION_BYTES, UNSTATED, activation_bytes_per_number, weight_bytes

@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from accel_platform.hardware.catalog import DeviceSpec, catalog, find_spec
-from accel_platform.hardware.peaks import peak_ops_per_s
+from accel_platform.hardware.device_spec import peak_ops_per_s
 
 _DVFS_EXPONENT = 0.5
 """Exponent of the sustained clock f over the available power P.

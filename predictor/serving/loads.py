@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from fractions import Fraction
 
 from accel_platform.hardware.catalog import DeviceSpec
-from accel_platform.hardware.peaks import peak_ops_per_s
+from accel_platform.hardware.device_spec import peak_ops_per_s
 from accel_platform.workloads.kv_cache import Decoder
 from predictor.schemas.serving import CacheType
 from predictor.serving.engines import MEASURED_BY_REQUESTS, Engine, low_bit_compute_precision

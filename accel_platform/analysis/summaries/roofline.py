@@ -11,8 +11,7 @@ from typing import Any, TypedDict, cast
 
 from accel_platform.analysis.query.cells import PooledCell
 from accel_platform.hardware.catalog import DeviceSpec
-from accel_platform.hardware.device_spec import device_spec
-from accel_platform.hardware.peaks import peak_ops_per_s
+from accel_platform.hardware.device_spec import device_spec, peak_ops_per_s
 from accel_platform.precisions import PRECISIONS
 from accel_platform.warehouse.reader import Reader
 from accel_platform.workloads.model_catalog import find_model, sequence_length_for

@@ -8,7 +8,7 @@ import pytest
 
 from accel_platform.analysis.summaries.roofline import ItemWork, roofline_limits
 from accel_platform.hardware.catalog import DeviceSpec, catalog, find_spec
-from accel_platform.hardware.peaks import peak_ops_per_s
+from accel_platform.hardware.device_spec import peak_ops_per_s
 from predictor.data.samples import Sample, Setup, Workload, make_sample
 from predictor.data.traced_models import ItemCost
 from predictor.operators.device_rates import DeviceRates, device_rates
