@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,14 +12,12 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from accel_platform.atomic_write import make_directory, write_durably
-from accel_platform.backup.copying import BackedUp
+from accel_platform.backup.copying import BackedUp, Progress
 from accel_platform.backup.generations import BackupCopy, BackupDamaged, Generation, Place, is_of_log, open_source
 from accel_platform.errors import AccelError, InvalidInput, NotFound, one_line, storage_unavailable
 from accel_platform.events import EventLog, Snapshot, integrity
 from accel_platform.settings import Settings
 from accel_platform.table_io.values import count_of
-
-Progress = Callable[[str], None]
 
 
 @dataclass(frozen=True)
