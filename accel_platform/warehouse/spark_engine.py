@@ -239,7 +239,7 @@ def _export(con: duckdb.DuckDBPyConnection, catalog: str, table: str, work: Path
     make_directory(work / table)
     columns = _as_text(table)
     con.execute(
-        f"COPY (SELECT {columns} FROM {catalog}.{table}) TO '{_quote(work / table)}/part-0.parquet' ({_FORMAT})"
+        f"COPY (SELECT {columns} FROM {catalog}.{table}) TO '{escape_quotes(work / table)}/part-0.parquet' ({_FORMAT})"
     )
 
 
@@ -267,7 +267,7 @@ def _complete(con: duckdb.DuckDBPyConnection, table: str, work: Path) -> None:
     make_directory(work / table)
     columns = ", ".join(f'CAST(NULL AS {kind}) AS "{name}"' for name, kind in table_columns()[table].items())
     empty = f"SELECT {_as_text(table)} FROM (SELECT {columns}) WHERE false"
-    con.execute(f"COPY ({empty}) TO '{_quote(work / table)}/part-empty.parquet' ({_FORMAT})")
+    con.execute(f"COPY ({empty}) TO '{escape_quotes(work / table)}/part-empty.parquet' ({_FORMAT})")
 
 
 def _stored(table: str, folder: Path) -> str:
@@ -278,11 +278,7 @@ def _stored(table: str, folder: Path) -> str:
         f'json("{name}") AS "{name}"' if kind == "JSON" else f'CAST("{name}" AS {kind}) AS "{name}"'
         for name, kind in table_columns()[table].items()
     )
-    return f"SELECT {columns} FROM read_parquet('{_quote(folder / table)}/*.parquet')"
-
-
-def _quote(path: Path) -> str:
-    return escape_quotes(path)
+    return f"SELECT {columns} FROM read_parquet('{escape_quotes(folder / table)}/*.parquet')"
 
 
 def _first_line(error: Exception) -> str:

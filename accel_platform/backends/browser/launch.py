@@ -105,16 +105,13 @@ class ChromiumTab:
         return joint_peak_mib(self.process_ids())
 
     def process_ids(self) -> list[int]:
-        return [process.pid for process in self._processes()]
-
-    def close(self) -> None:
-        self._closing.close()
-
-    def _processes(self) -> list[psutil.Process]:
-        """Return the browser and its descendants; playwright's own process, its parent, is a child of this one."""
+        # The browser's parent is playwright's own process, which is a child of this one.
         found = []
         for driver in psutil.Process().children():
             for child in driver.children():
                 if "--headless" in child.cmdline():
-                    found += [child, *child.children(recursive=True)]
+                    found += [child.pid, *(descendant.pid for descendant in child.children(recursive=True))]
         return found
+
+    def close(self) -> None:
+        self._closing.close()

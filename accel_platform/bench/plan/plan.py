@@ -112,16 +112,8 @@ def plan_cells(
     """
     if not (models and hardware and batch_sizes and sequence_lengths and precisions and modes):
         raise InvalidInput("A benchmark needs at least one model, one hardware name and one batch size.")
-    if smaller := [size for size in batch_sizes if size < 1]:
-        raise InvalidInput(f"A batch size must be at least 1, not {smaller[0]}.")
-    if larger := [size for size in batch_sizes if size > MAX_BATCH_SIZE]:
-        raise InvalidInput(f"A batch size can be at most {MAX_BATCH_SIZE:,}, not {larger[0]:,}.")
-    if longer := [length for length in sequence_lengths if length is not None and length > MAX_SEQUENCE_LENGTH]:
-        raise InvalidInput(f"A sequence length can be at most {MAX_SEQUENCE_LENGTH:,}, not {longer[0]:,}.")
-    if processes < 1:
-        raise InvalidInput(f"A model is trained in at least 1 process, not {processes}.")
-    if processes > 1 and "training" not in modes:
-        raise InvalidInput(f"Only training runs in {processes} processes: ask for the mode training.")
+    _require_sizes(batch_sizes, sequence_lengths)
+    _require_processes(processes, modes)
     names = [runtime_for(name).name for name in hardware]
     # Small cells first, so that the process's peak memory so far is each cell's own.
     cells = (
@@ -142,6 +134,24 @@ def plan_cells(
         for batch_size in sorted(batch_sizes)
     )
     return tuple(dict.fromkeys(cells))
+
+
+def _require_sizes(batch_sizes: Sequence[int], sequence_lengths: Sequence[int | None]) -> None:
+    smallest, largest = min(batch_sizes), max(batch_sizes)
+    longest = max(length or 0 for length in sequence_lengths)
+    if smallest < 1:
+        raise InvalidInput(f"A batch size must be at least 1, not {smallest}.")
+    if largest > MAX_BATCH_SIZE:
+        raise InvalidInput(f"A batch size can be at most {MAX_BATCH_SIZE:,}, not {largest:,}.")
+    if longest > MAX_SEQUENCE_LENGTH:
+        raise InvalidInput(f"A sequence length can be at most {MAX_SEQUENCE_LENGTH:,}, not {longest:,}.")
+
+
+def _require_processes(processes: int, modes: Sequence[Mode]) -> None:
+    if processes < 1:
+        raise InvalidInput(f"A model is trained in at least 1 process, not {processes}.")
+    if processes > 1 and "training" not in modes:
+        raise InvalidInput(f"Only training runs in {processes} processes: ask for the mode training.")
 
 
 def group_by_process(cells: Iterable[Cell]) -> list[tuple[Cell, ...]]:

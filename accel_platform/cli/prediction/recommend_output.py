@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
+from itertools import compress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -40,35 +41,40 @@ def print_answer(answer: Answer, objective: Objective, *, named: bool, verbose: 
     from predictor.advisor.objectives import gain_elsewhere
 
     rows = _rows(answer.recommendations, objective, wide=wide)
-    where = [r.where for r in answer.recommendations]
-    own, others = (
-        [row for row, place in zip(rows, where, strict=True) if (place == "elsewhere") == away]
-        for away in (False, True)
-    )
+    own = list(compress(rows, (r.where != "elsewhere" for r in answer.recommendations)))
+    others = list(compress(rows, (r.where == "elsewhere" for r in answer.recommendations)))
     if own or not others:
         print_table(own, missing=empty_reason(answer.excluded), wide=wide)
     if others:
-        typer.echo("\nElsewhere, known from others only:" if own else "Elsewhere, known from others only:")
-        shown = others if verbose else others[:_MAX_ELSEWHERE]
-        print_table(shown, wide=wide)
-        if len(shown) < len(others):
-            note(f"{len(others) - len(shown)} more elsewhere (--verbose shows them)")
+        _print_elsewhere(others, below=bool(own), verbose=verbose, wide=wide)
     if rows and not wide:
         note("level: share of batches (measured), published figures or unseen cells in the limits; --wide: all")
     if (gain := gain_elsewhere(objective, answer.recommendations)) is not None:
         note(gain)
     _note_excluded(answer, named=named, verbose=verbose)
-    open_ = [e for e in answer.excluded if e.cause not in ("constraint", "does_not_fit", "no_runtime")]
-    if (
-        open_
-        and (not answer.recommendations or len(open_) <= _MAX_REASONS)
-        and not any(e.cause == "constraint" for e in answer.excluded)
-    ):
-        # One suggestion is shown, because they differ only in hardware; --json has all.
-        here = [e.suggestion for e in open_ if e.suggestion.startswith("accel")]
-        note(f"to settle one of these: {(here or [open_[0].suggestion])[0]}")
+    _suggest(answer)
     for warning in answer.warnings:
         note(f"warning: {warning}")
+
+
+def _print_elsewhere(others: list[dict[str, Any]], *, below: bool, verbose: bool, wide: bool) -> None:
+    """Print the ranking of hardware elsewhere; `below` another table, with a line between."""
+    typer.echo("\nElsewhere, known from others only:" if below else "Elsewhere, known from others only:")
+    shown = others if verbose else others[:_MAX_ELSEWHERE]
+    print_table(shown, wide=wide)
+    if len(shown) < len(others):
+        note(f"{len(others) - len(shown)} more elsewhere (--verbose shows them)")
+
+
+def _suggest(answer: Answer) -> None:
+    """Print one suggestion of what would settle a cell left out, where few are or nothing is recommended."""
+    open_ = [e for e in answer.excluded if e.cause not in ("constraint", "does_not_fit", "no_runtime")]
+    is_many = bool(answer.recommendations) and len(open_) > _MAX_REASONS
+    if not open_ or is_many or any(e.cause == "constraint" for e in answer.excluded):
+        return
+    # One suggestion is shown, because they differ only in hardware; --json has all.
+    here = [e.suggestion for e in open_ if e.suggestion.startswith("accel")]
+    note(f"to settle one of these: {(here or [open_[0].suggestion])[0]}")
 
 
 _CAUSES = {
@@ -106,17 +112,22 @@ def _note_excluded(answer: Answer, *, named: bool, verbose: bool) -> None:
     # Runtimes of one device that are left out for one reason read alike.
     devices = {reason: list(dict.fromkeys(place_label(e, shared) for e in group)) for reason, group in groups}
     for reason, _ in listed:
-        if len(devices[reason]) > 1 and not verbose:
-            note(f"left out: {count_of(len(devices[reason]), 'device')}: {reason}")
-            continue
-        for device in devices[reason]:
-            note(f"left out: {device}: {reason}")
+        _note_devices(devices[reason], reason, verbose=verbose)
     if further:
         note(f"left out: {count_of(len(further), 'runtime')} more of devices above")
     more = len(groups) - len(listed)
     if not verbose and (further or more > 0 or any(len(names) > 1 for names in devices.values())):
         reasons = f" and {count_of(more, 'more reason')}" if more > 0 else ""
         note(f"--verbose names all that was left out{reasons}")
+
+
+def _note_devices(devices: list[str], reason: str, *, verbose: bool) -> None:
+    """Print a line per device that is left out for a reason; unless `verbose`, several are counted."""
+    if len(devices) > 1 and not verbose:
+        note(f"left out: {count_of(len(devices), 'device')}: {reason}")
+        return
+    for device in devices:
+        note(f"left out: {device}: {reason}")
 
 
 def _rows(ranked: Sequence[Recommendation], objective: Objective, *, wide: bool) -> list[dict[str, Any]]:
@@ -248,14 +259,14 @@ def draw_chart(rows: list[dict[str, Any]], path: Path) -> None:
 def _narrow_row(figures: Figures, objective: Objective = "latency") -> dict[str, Any]:
     latency = figures.latency_ms
     limits = (
-        None if latency.low is None or latency.high is None else f"{_number(latency.low)} to {_number(latency.high)}"
+        None if latency.low is None or latency.high is None else f"{rounded(latency.low)} to {rounded(latency.high)}"
     )
     level = None if latency.level is None else f"{latency.level:.0%}"
     return {
         "hardware": figures.hardware,
         "device": figures.device,
-        "latency_ms": _number(latency.p50),
-        **({"tokens_per_s": _number(tokens.p50)} if (tokens := figures.output_tokens_per_s) else {}),
+        "latency_ms": rounded(latency.p50),
+        **({"tokens_per_s": rounded(tokens.p50)} if (tokens := figures.output_tokens_per_s) else {}),
         **({"limits": limits, "level": level} if objective == "latency" else {}),
         "provenance": figures.provenance,
     }
@@ -294,13 +305,8 @@ def _interval(interval: Interval | None) -> str | None:
     if interval is None:
         return None
     if interval.low is None and interval.high is not None:
-        return f"at most {_number(interval.high)}"
+        return f"at most {rounded(interval.high)}"
     if interval.low is None or interval.high is None:
-        return _number(interval.p50)
+        return rounded(interval.p50)
     level = "" if interval.level is None else f" at {interval.level:.0%}"
-    return f"{_number(interval.p50)} [{_number(interval.low)}, {_number(interval.high)}{level}]"
-
-
-def _number(value: float) -> str:
-    """Return a figure with what is known of it: three digits."""
-    return rounded(value)
+    return f"{rounded(interval.p50)} [{rounded(interval.low)}, {rounded(interval.high)}{level}]"
