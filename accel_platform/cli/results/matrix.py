@@ -51,19 +51,13 @@ def matrix(
     hold a row per cell with its reason and evidence. HTML is a grid whose cells open to their evidence.
     """
     from accel_platform.analysis.query.filters import measure_command, require_known
-    from accel_platform.analysis.summaries.matrix import RATING_RULE, compatibility_matrix, group_by_family
-    from accel_platform.errors import InvalidInput
+    from accel_platform.analysis.summaries.matrix import compatibility_matrix, group_by_family
     from accel_platform.reports import matrix as printed
     from accel_platform.warehouse.reader import Reader
 
-    if sum((family, history, documented)) > 1:
-        raise InvalidInput("--family, --history and --documented are three answers: choose one.")
-    if by_device and (history or documented):
-        raise InvalidInput("--by-device goes with the grid: --history names devices, and --documented knows none.")
-    if documented and table.format_ not in (None, "json"):
-        raise InvalidInput(f"--documented is JSON: leave out --format {table.format_}.")
+    _require_one_answer(table, family=family, history=history, documented=documented, by_device=by_device)
     table = replace(table, as_json=table.as_json or documented)
-    kind, chosen = table.kind, build_selection(filters)
+    chosen = build_selection(filters)
     reader = Reader(settings_for(table.home, as_of))
     require_known(reader, chosen)
     if history:
@@ -73,45 +67,65 @@ def matrix(
     command = measure_command(chosen.model_copy(update={"mode": mode if mode != "inference" else None}))
     nothing = f"No evidence yet: `{command}` or `accel migrate PATH`, then `accel db rebuild`."
     if documented:
-        document: Any = printed.documented(reader, found)
-        write_answer([], table, document=document)
-        if not found["models"]:
-            print_error(nothing)
-        exit_if_nothing(found["models"])
-        return
-    families = group_by_family(reader, found) if family else None
-    title = f"Compatibility, {mode}"
-    if kind == "html":
+        write_answer([], table, document=printed.documented(reader, found))
+    else:
+        families = group_by_family(reader, found) if family else None
+        _write_grid(found, families, table, title=f"Compatibility, {mode}", missing=nothing)
+    if not found["models"] and (documented or table.kind == "html"):
+        print_error(nothing)
+    if found["models"] and not documented:
+        _note_rule(found)
+    exit_if_nothing(found["models"])
+
+
+def _require_one_answer(table: TableOptions, *, family: bool, history: bool, documented: bool, by_device: bool) -> None:
+    """Raise InvalidInput for options that ask for several answers at once."""
+    from accel_platform.errors import InvalidInput
+
+    if sum((family, history, documented)) > 1:
+        raise InvalidInput("--family, --history and --documented are three answers: choose one.")
+    if by_device and (history or documented):
+        raise InvalidInput("--by-device goes with the grid: --history names devices, and --documented knows none.")
+    if documented and table.format_ not in (None, "json"):
+        raise InvalidInput(f"--documented is JSON: leave out --format {table.format_}.")
+
+
+def _write_grid(found: Matrix, families: Any, table: TableOptions, *, title: str, missing: str) -> None:
+    """Write the matrix, or that of `families`, in the format asked for; `missing` is said where it is empty."""
+    from accel_platform.analysis.summaries.matrix import RATING_RULE
+    from accel_platform.reports import matrix as printed
+
+    if table.kind == "html":
         page = printed.html_page(found, families, title=title, rule=RATING_RULE)
         _write_text("\n".join(page), table.output)
-        if not found["models"]:
-            print_error(nothing)
-    else:
-        document = {**found, "rule": RATING_RULE} | ({"families": families} if families is not None else {})
-        rows = _rows(found, families, kind)
-        if kind == "table" and table.output is None and not _fits_terminal(rows):
-            rows = _tested_rows(found, families)
-            note("One row per tested cell, as the grid is wider than the terminal; the others are untested.")
-        write_answer(
-            rows,
-            table,
-            title=title,
-            document=document,
-            missing=nothing,
-            keep=("verdict", "latency_ms", "batch", "input", "precision", "processes"),
-            whole=("model", "family", "hardware", "shape"),
-        )
+        return
+    document = {**found, "rule": RATING_RULE} | ({"families": families} if families is not None else {})
+    rows = _rows(found, families, table.kind)
+    if table.kind == "table" and table.output is None and not _fits_terminal(rows):
+        rows = _tested_rows(found, families)
+        note("One row per tested cell, as the grid is wider than the terminal; the others are untested.")
+    write_answer(
+        rows,
+        table,
+        title=title,
+        document=document,
+        missing=missing,
+        keep=("verdict", "latency_ms", "batch", "input", "precision", "processes"),
+        whole=("model", "family", "hardware", "shape"),
+    )
+
+
+def _note_rule(found: Matrix) -> None:
+    """Print which device a cell shows, and the rule of the ratings."""
+    from accel_platform.analysis.summaries.matrix import RATING_RULE
+
     if mixed := {name: count for name, count in found["devices"].items() if count > 1}:
         counts = ", ".join(f"{name} {count}" for name, count in mixed.items())
         note(
             f"Of several devices (here: {counts}) each cell shows the fastest at the row's shape, or else the best"
             " rated: --device NAME compares the runtimes of one device, --by-device has a column for each."
         )
-    if found["models"]:
-        note(
-            f"n: results that worked or failed, disturbed ones too, which the figure leaves out; rating: {RATING_RULE}"
-        )
-    exit_if_nothing(found["models"])
+    note(f"n: results that worked or failed, disturbed ones too, which the figure leaves out; rating: {RATING_RULE}")
 
 
 def _rows(found: Matrix, families: Any, kind: Kind) -> list[dict[str, Any]]:
