@@ -81,10 +81,9 @@ def restore(
         log = EventLog.open(settings)
         _require_room(settings, log, chosen)
         if problems := _problems(place, chosen):
-            earlier = (one for one in place.generations()[::-1] if one.name < chosen.name)
-            whole = next((one.name for one in earlier if not _problems(place, one)), None)
-            advice = f" `--generation {whole}` is whole." if whole else " No earlier generation is whole."
-            raise BackupDamaged(f"The back-up at {source} is damaged: {integrity.summarize(problems)}.{advice}")
+            raise BackupDamaged(
+                f"The back-up at {source} is damaged: {integrity.summarize(problems)}. {_advice(place, chosen)}"
+            )
         say(f"checked {count_of(len(chosen.files), 'file')} of {chosen.name}")
         for name in chosen.files:
             content = place.read(chosen, name)
@@ -93,13 +92,7 @@ def restore(
             if is_of_log(name):
                 log.store.publish(name, content)
             else:
-                aim = settings.models_dir.parent / name
-                try:
-                    make_directory(aim.parent)
-                    write_durably(aim, content)
-                except OSError as error:
-                    unavailable = storage_unavailable(error, aim)
-                    raise unavailable or AccelError(f"{aim} cannot be written: {error.strerror}.") from error
+                _write_model(settings.models_dir.parent / name, content)
     if not log.snapshot().has_id(chosen.snapshot_id) or log.count_events(chosen.segments) != chosen.events:
         raise BackupDamaged(
             f"The log at {log.location} is not what the back-up holds: something wrote to it meanwhile."
@@ -114,6 +107,22 @@ def restore(
         copied=len(chosen.files),
         bytes=sum(file.bytes for file in chosen.files.values()),
     )
+
+
+def _advice(place: Place, damaged: Generation) -> str:
+    """Return which generation to restore in place of a damaged one: the newest before it that is whole."""
+    earlier = (one for one in place.generations()[::-1] if one.name < damaged.name)
+    whole = next((one.name for one in earlier if not _problems(place, one)), None)
+    return f"`--generation {whole}` is whole." if whole else "No earlier generation is whole."
+
+
+def _write_model(path: Path, content: bytes) -> None:
+    try:
+        make_directory(path.parent)
+        write_durably(path, content)
+    except OSError as error:
+        unavailable = storage_unavailable(error, path)
+        raise unavailable or AccelError(f"{path} cannot be written: {error.strerror}.") from error
 
 
 def _find(place: Place, beginning: str) -> Generation:

@@ -103,16 +103,9 @@ def spec_of_source(
     config: dict[str, Any] = {"arguments": dict(arguments)} if arguments else {}
     if path is None:
         config["name"] = name
-        shapes = dict(inputs or _timm_shapes(name, config.get("arguments", {})))
     else:
         config |= {"source": f"{path}:{name}" if name else str(path), "sha256": _digest(path)}
-        shapes = dict(inputs or shapes_of_graph(path, kind) or {})
-    if not shapes:
-        raise InvalidInput(
-            f"Nothing says what {source} reads: state the shape of one item of each input, by --input or as `inputs` "
-            "in a models file, such as x=3x224x224 (numbers), ids=length:tokens:30522 (ids below 30522) or "
-            "mask=length:mask (ones)."
-        )
+    shapes = dict(inputs) if inputs else _find_shapes(source, kind, path, name, arguments or {})
     parsed = {key: parse_shape(key, text) for key, text in shapes.items()}
     config["inputs"] = shapes
     reads_length = any("length" in shape.dimensions for shape in parsed.values())
@@ -128,6 +121,20 @@ def spec_of_source(
         sequence_length=(sequence_length or SEQUENCE_LENGTH) if reads_length else None,
         size=size,
     )
+
+
+def _find_shapes(
+    source: str, kind: SourceKind, path: Path | None, name: str, arguments: Mapping[str, Any]
+) -> Mapping[str, str]:
+    """Return the shapes that a graph or timm states of its inputs. Raises InvalidInput where nothing states them."""
+    shapes = _timm_shapes(name, arguments) if path is None else shapes_of_graph(path, kind)
+    if not shapes:
+        raise InvalidInput(
+            f"Nothing says what {source} reads: state the shape of one item of each input, by --input or as `inputs` "
+            "in a models file, such as x=3x224x224 (numbers), ids=length:tokens:30522 (ids below 30522) or "
+            "mask=length:mask (ones)."
+        )
+    return shapes
 
 
 def reread_source(spec: ModelSpec) -> ModelSpec:

@@ -229,35 +229,45 @@ def print_summary(summary: RunSummary, options: RunOptions) -> None:
     for name, reason in summary.unavailable.items():
         note(f"{name}: unavailable, {reason}")
     rows = _rows_of(summary, options)
-    # Columns with the same value in all rows are left out.
-    shown = [
-        "model_id",
-        "hardware",
-        *(["precision"] if len({entry["precision"] for entry in rows}) > 1 else []),
-    ]
-    shown.append("batch_size")
-    shown += ["sequence_length"] if _varies_in_length(rows) else []
-    if options.work == "verify":
-        shown += ["precision", "passed", "relative_error", "tolerance", "reason"]
-    else:
-        modes = dict.fromkeys(entry["mode"] for entry in rows)
-        figures = [name for mode in modes for name in _FIGURES[mode]]
-        shown = ["mode"] * bool(figures) + shown
-        shown += ["latency_p50_ms", "throughput_items_per_s", "memory_peak_mib", *figures]
-        shown += ["relative_error"] if "precision" in shown else []
-        shown += ["samples", "noisy", "status"]
+    is_verification = options.work == "verify"
+    if not is_verification:
         _add_deviations(rows, summary.verifications)
-        # Shown only if a fallback was applied, because most runs need none.
-        shown += ["remedy"] if any(entry["remedy"] for entry in rows) else []
+    shown = _verification_columns(rows) if is_verification else _result_columns(rows)
     print_table([{column: entry[column] for column in shown} for entry in rows])
     if "relative_error" in shown:
         note("relative_error: of the outputs against float32 on the processor, root mean squares")
-    if options.work != "verify":
+    if not is_verification:
         _note_failures(rows)
         _note_disturbed(summary.results)
     print_operators(summary.operators)
     for file in summary.files:
         note(f"written: {file}")
+
+
+def _verification_columns(rows: Sequence[Mapping[str, Any]]) -> list[str]:
+    length = ["sequence_length"] if _varies_in_length(rows) else []
+    return [
+        *("model_id", "hardware", "batch_size", *length),
+        *("precision", "passed", "relative_error", "tolerance", "reason"),
+    ]
+
+
+def _result_columns(rows: Sequence[Mapping[str, Any]]) -> list[str]:
+    """Return the columns to show of results; one with the same value in all rows tells nothing."""
+    figures = [name for mode in dict.fromkeys(entry["mode"] for entry in rows) for name in _FIGURES[mode]]
+    several_precisions = len({entry["precision"] for entry in rows}) > 1
+    return [
+        *(["mode"] if figures else []),
+        *("model_id", "hardware"),
+        *(["precision"] if several_precisions else []),
+        "batch_size",
+        *(["sequence_length"] if _varies_in_length(rows) else []),
+        *("latency_p50_ms", "throughput_items_per_s", "memory_peak_mib", *figures),
+        *(["relative_error"] if several_precisions else []),
+        *("samples", "noisy", "status"),
+        # Shown only if a fallback was applied, because most runs need none.
+        *(["remedy"] if any(entry["remedy"] for entry in rows) else []),
+    ]
 
 
 def _add_deviations(rows: Sequence[dict[str, Any]], verifications: Sequence[VerificationRecorded]) -> None:
