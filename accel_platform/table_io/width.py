@@ -50,25 +50,30 @@ def fit_table(
     kept, shared = without_constant_columns(rows)
     remarks = [shared] if shared else []
     table = table_of(kept)
-    limits = _cut_texts(table, rows, width, whole)
-    given_up: set[str] = set()
-    is_last_resort = False
-    while _total(limits) > width and len(limits) > 1:
-        others = [name for name in limits if name not in keep and name not in whole]
-        if not others and whole and not is_last_resort:
-            is_last_resort = True
-        else:
-            given_up.add(others[-1] if others else [*limits][-1])
-        shown = [name not in given_up for name in table.columns]
-        left = Table(tuple(compress(table.columns, shown)), tuple(compress(table.numeric, shown)), table.parts)
-        limits = _cut_texts(left, rows, width, whole, and_whole=is_last_resort)
-    if left_out := [name for name in table.columns if name in given_up]:
+    limits = _fit_columns(table, rows, width, keep, whole)
+    if left_out := [name for name in table.columns if name not in limits]:
         remarks.append(f"left out at {width} columns: {', '.join(left_out)} (COLUMNS=300 shows them, --json has all)")
     columns = {name: _cut_column([row.get(name) for row in rows], limit) for name, limit in limits.items()}
     cut = [dict(zip(columns, values, strict=True)) for values in zip(*columns.values(), strict=True)]
     if any(isinstance(text, str) and "…" in text for row in cut for text in row.values()):
         remarks.append("texts with … are cut: COLUMNS=300 or --json shows them whole")
     return cut, tuple(line for remark in remarks for line in wrap_text(remark, width))
+
+
+def _fit_columns(table: Table, rows: Rows, width: int, keep: Collection[str], whole: Collection[str]) -> dict[str, int]:
+    """Return the columns that stay, with their widths: the last that need not stay go first, then those of `keep`."""
+    limits = _cut_texts(table, rows, width, whole)
+    is_last_resort = False
+    while _total(limits) > width and len(limits) > 1:
+        others = [name for name in limits if name not in keep and name not in whole]
+        if not others and whole and not is_last_resort:
+            is_last_resort = True
+        else:
+            del limits[others[-1] if others else [*limits][-1]]
+        shown = [name in limits for name in table.columns]
+        left = Table(tuple(compress(table.columns, shown)), tuple(compress(table.numeric, shown)), table.parts)
+        limits = _cut_texts(left, rows, width, whole, and_whole=is_last_resort)
+    return limits
 
 
 def fits(rows: Rows, width: int) -> bool:

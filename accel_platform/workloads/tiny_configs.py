@@ -147,6 +147,7 @@ def _changes(config: Any, scale: Scale) -> dict[str, Any]:
     values = {name: value for name, value in vars(config).items() if not name.startswith("_")}
     hierarchical = any(_is_per_stage(name, value) and len(value) > 1 for name, value in values.items())
     narrows = scale in ("tiny", "narrow")
+    stages = {len(value) for name, value in values.items() if _is_per_stage(name, value)} if hierarchical else set()
     changes: dict[str, Any] = {}
     for name, value in values.items():
         changed: Any = None
@@ -155,13 +156,7 @@ def _changes(config: Any, scale: Scale) -> dict[str, Any]:
         elif value is None and (narrows or name != "head_dim"):
             changed = _ABSENT.get(name)
         elif isinstance(value, int) and not isinstance(value, bool):
-            # The number of layers of a hierarchical config may be its number of stages.
-            counts_stages = hierarchical and any(_is_per_stage(n, v) and len(v) == value for n, v in values.items())
-            changed = None if counts_stages and _LAYERS.search(name) else _shallow(name, value)
-            if changed is None and narrows and not hierarchical:
-                changed = _narrow(name, value)
-            if changed == value:
-                continue
+            changed = _reduce(name, value, stages, narrows=narrows and not hierarchical)
         if changed is not None:
             changes[name] = changed
     if changes and narrows and not hierarchical:
@@ -171,6 +166,16 @@ def _changes(config: Any, scale: Scale) -> dict[str, Any]:
         _fit_images(values, changes)
     _fit_tokens(values, changes)
     return changes
+
+
+def _reduce(name: str, value: int, stages: set[int], *, narrows: bool) -> int | None:
+    """Return a smaller figure; None where it stays. `stages` are the numbers of stages of a hierarchical config."""
+    # The number of layers of a hierarchical config may be its number of stages.
+    counts_stages = value in stages and _LAYERS.search(name) is not None
+    reduced = None if counts_stages else _shallow(name, value)
+    if reduced is None and narrows:
+        reduced = _narrow(name, value)
+    return None if reduced == value else reduced
 
 
 def _is_per_stage(name: str, value: Any) -> bool:

@@ -66,24 +66,28 @@ def report(result: LoadResult, target: Target, stated: dict[str, Any], remarks: 
     }
     if result.stopped:
         content["stopped"] = f"stopped after {len(result.answers)} of {shape.requests} requests"
-    if answers:
-        gaps = [np.diff(answer.token_s) for answer in answers]
-        series = {
-            "ttft": [first_token_s(answer) for answer in answers],
-            "tpot": [each for each in map(further_token_s, answers) if each is not None],
-            "itl": np.concatenate(gaps).tolist(),
-            "e2el": [answer.ended_s - answer.due_s for answer in answers],
-        }
-        content |= {
-            "request_throughput": len(answers) / result.duration_s,
-            "output_throughput": sum(tokens) / result.duration_s,
-            **{key: value for name, values in series.items() for key, value in _statistics(name, values).items()},
-            "ttfts": series["ttft"],
-            "itls": [gap.tolist() for gap in gaps],
-            "input_lens": [answer.prompt_tokens for answer in answers],
-            "output_lens": tokens,
-        }
-    return content
+    return content | (_figures(answers, result.duration_s) if answers else {})
+
+
+def _figures(answers: list[Answer], duration_s: float) -> dict[str, Any]:
+    """Return rates, statistics and raw times of one or more answers."""
+    tokens = [output_tokens(answer) for answer in answers]
+    gaps = [np.diff(answer.token_s) for answer in answers]
+    series = {
+        "ttft": [first_token_s(answer) for answer in answers],
+        "tpot": [each for each in map(further_token_s, answers) if each is not None],
+        "itl": np.concatenate(gaps).tolist(),
+        "e2el": [answer.ended_s - answer.due_s for answer in answers],
+    }
+    return {
+        "request_throughput": len(answers) / duration_s,
+        "output_throughput": sum(tokens) / duration_s,
+        **{key: value for name, values in series.items() for key, value in _statistics(name, values).items()},
+        "ttfts": series["ttft"],
+        "itls": [gap.tolist() for gap in gaps],
+        "input_lens": [answer.prompt_tokens for answer in answers],
+        "output_lens": tokens,
+    }
 
 
 def _statistics(name: str, seconds: list[float]) -> dict[str, float]:
