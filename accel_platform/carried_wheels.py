@@ -94,12 +94,7 @@ def measuring_packages(hardware: Collection[str], target: TargetHost) -> dict[st
     while asked:
         requirement = asked.pop()
         name = canonicalize_name(requirement.name)
-        there = target.installed.get(name)
-        if there is not None and requirement.specifier.contains(there, prereleases=True):
-            continue
-        if there is not None and name in GIVEN:
-            raise InvalidInput(f"The host has {name} {there}, and {requirement} is needed: install that there.")
-        if name in GIVEN or name in lacking:
+        if name in lacking or _is_there(requirement, target):
             continue
         if not _has(name):
             lacking[name] = f"{requirement.name}{requirement.specifier}"
@@ -109,6 +104,17 @@ def measuring_packages(hardware: Collection[str], target: TargetHost) -> dict[st
         further = map(Requirement, here.requires or ())
         asked += [one for one in further if one.marker is None or one.marker.evaluate(environment)]
     return dict(sorted(lacking.items()))
+
+
+def _is_there(requirement: Requirement, target: TargetHost) -> bool:
+    """Return whether the host has a package in the required range. Raises InvalidInput for a torch outside of it."""
+    name = canonicalize_name(requirement.name)
+    version = target.installed.get(name)
+    if version is not None and requirement.specifier.contains(version, prereleases=True):
+        return True
+    if version is not None and name in GIVEN:
+        raise InvalidInput(f"The host has {name} {version}, and {requirement} is needed: install that there.")
+    return name in GIVEN
 
 
 def own_wheel() -> Path:

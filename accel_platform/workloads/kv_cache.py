@@ -134,19 +134,29 @@ def _cached_numbers(config: Any, count: int) -> tuple[float, float, float, float
     # Some layers attend to what an earlier layer's index has chosen (GLM 5.2), and keep none of their own.
     indexers = getattr(config, "indexer_types", None) or ["full"] * count
     for (kind, layer), indexer in zip(layers_of(config, count), indexers, strict=False):
-        numbers = _keys_and_values(layer) if kind in KEEP_ALL | KEEP_A_WINDOW else 0.0
-        if numbers is not None and kind == "indexed_attention" and indexer == "full":
-            numbers += _first(layer, "index_head_dim") or 0.0
+        numbers = _numbers_per_token(kind, layer, has_index=indexer == "full")
         state = _state(layer) if kind in _KEEP_A_STATE else 0.0
-        if kind in KEEP_A_WINDOW:
-            window = _first(layer, "sliding_window", "attention_chunk_size", "attention_window_size") or 0.0
-        unknown = kind not in KEEP_ALL | KEEP_A_WINDOW | _KEEP_A_STATE | _KEEP_NOTHING
-        if unknown or numbers is None or state is None or (kind in KEEP_A_WINDOW and not window):
+        if numbers is None or state is None:
             return None
-        in_all += 0.0 if kind in KEEP_A_WINDOW else numbers
-        in_window += numbers if kind in KEEP_A_WINDOW else 0.0
         states += state
+        if kind not in KEEP_A_WINDOW:
+            in_all += numbers
+            continue
+        in_window += numbers
+        window = _first(layer, "sliding_window", "attention_chunk_size", "attention_window_size") or 0.0
+        if not window:
+            return None
     return (in_all, in_window, window, states) if in_all or in_window or states else None
+
+
+def _numbers_per_token(kind: str, layer: Any, *, has_index: bool) -> float | None:
+    """Return the numbers that a layer keeps per token; None where its kind is unknown or its config does not say."""
+    if kind not in KEEP_ALL | KEEP_A_WINDOW:
+        return 0.0 if kind in _KEEP_A_STATE | _KEEP_NOTHING else None
+    numbers = _keys_and_values(layer)
+    if numbers is not None and kind == "indexed_attention" and has_index:
+        numbers += _first(layer, "index_head_dim") or 0.0
+    return numbers
 
 
 def layers_of(config: Any, count: int) -> Iterator[tuple[str, Any]]:
