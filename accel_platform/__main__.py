@@ -18,7 +18,7 @@ time of an `accel recommend`, for tables of objects that all stay."""
 def main() -> None:
     """Run the command line.
 
-    A foreseeable error is printed as `accel: problem and action` on stderr with exit code 1, or 2 for bad input. An
+    An error of use is printed as `accel: problem and action` on stderr with exit code 1, or 2 for bad input. An
     interrupt gives its exit code alone.
     """
     interrupted = False
@@ -42,11 +42,11 @@ def main() -> None:
     except KeyboardInterrupt:
         sys.exit(INTERRUPTED)
     except Exception as error:
-        if foreseen := _foreseen(error):
+        if expected := _user_error(error):
             from accel_platform.cli.output import print_error
 
-            print_error(foreseen)
-            sys.exit(2 if isinstance(foreseen, InvalidInput) else 1)
+            print_error(expected)
+            sys.exit(2 if isinstance(expected, InvalidInput) else 1)
         # A library that is interrupted during its import may raise ImportError instead.
         if interrupted:
             sys.exit(INTERRUPTED)
@@ -56,8 +56,8 @@ def main() -> None:
             signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
-def _foreseen(error: Exception) -> AccelError | None:
-    """Return the foreseeable error that an exception is or stands for; None for a defect of the platform."""
+def _user_error(error: Exception) -> AccelError | None:
+    """Return the error for the user that an exception is or stands for; None for a defect of the platform."""
     if isinstance(error, AccelError):
         return error
     return storage_unavailable(error) if isinstance(error, OSError) else package_missing(error)

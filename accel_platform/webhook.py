@@ -69,27 +69,27 @@ def post_webhook(
     )
 
 
-def keep_message(folder: Path, name: str, message: Mapping[str, Any]) -> None:
-    """Store a message that the endpoint did not take, for `send_kept`."""
+def store_message(folder: Path, name: str, message: Mapping[str, Any]) -> None:
+    """Store a message that the endpoint did not take, for `resend_messages`."""
     make_directory(folder)
     write_durably(folder / f"{name}.json", json.dumps(message), mode=0o600)
 
 
-def send_kept(folder: Path, url: SecretStr) -> tuple[int, int]:
-    """Send the kept messages, oldest first, and return how many were sent, and how many are left.
+def resend_messages(folder: Path, url: SecretStr) -> tuple[int, int]:
+    """Send the stored messages, oldest first, and return how many were sent, and how many are left.
 
     The first that is not taken ends it, and is the last next time, so that one that is always refused holds up no
     other.
     """
-    kept = sorted(folder.glob("*.json"), key=lambda path: (path.stat().st_mtime, path.name))
-    for done, path in enumerate(kept):
+    stored = sorted(folder.glob("*.json"), key=lambda path: (path.stat().st_mtime, path.name))
+    for done, path in enumerate(stored):
         try:
             post_webhook(url, json.loads(path.read_text(encoding="utf-8")), attempts=1)
         except AccelError:
             path.touch()
-            return done, len(kept) - done
+            return done, len(stored) - done
         path.unlink()
-    return len(kept), 0
+    return len(stored), 0
 
 
 def _post_once(url: SecretStr, body: bytes) -> tuple[bool, str]:

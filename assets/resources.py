@@ -11,7 +11,7 @@ from pydantic import Field
 from accel_platform.errors import AccelError
 from accel_platform.events import Event, EventLog
 from accel_platform.settings import Settings
-from accel_platform.webhook import keep_message, post_webhook
+from accel_platform.webhook import post_webhook, store_message
 
 _LONGEST_TEXT = 2000
 """Characters of a message to people; the event beside it has the rest."""
@@ -51,5 +51,5 @@ class Installation(dg.ConfigurableResource[None]):
         try:
             post_webhook(url, message)
         except AccelError as error:
-            keep_message(self.unsent, str(event.event_id), message)
+            store_message(self.unsent, str(event.event_id), message)
             warn(f"{error} It is sent later.")

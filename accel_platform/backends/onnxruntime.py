@@ -68,7 +68,7 @@ class OnnxRuntimeBackend:
         parts = self._session.get_provider_graph_assignment_info()
         return integer_share((node.op_type for part in parts for node in part.get_nodes()), self._precision)
 
-    def share_taken(self) -> float | None:
+    def provider_share(self) -> float | None:
         """Return the share of the matrix products that the provider computes itself; None without products."""
         parts = self._session.get_provider_graph_assignment_info()
         products = ((part.ep_name, node.op_type) for part in parts for node in part.get_nodes())

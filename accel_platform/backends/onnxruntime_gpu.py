@@ -78,7 +78,7 @@ class GpuOnnxRuntimeBackend(OnnxRuntimeBackend):
 
     def precision_share(self) -> float | None:
         # The processor computed what the provider did not take.
-        return self.share_taken()
+        return self.provider_share()
 
     def operators(self, *, runs: int, trace: Path) -> Any:  # noqa: ARG002 - as ProfilingBackend has it
         raise Unsupported(f"The operator times of {self.provider} are not read here.")

@@ -108,7 +108,7 @@ class QnnBackend(plain.OnnxRuntimeBackend):
 
     def precision_share(self) -> float | None:
         # Operators that QNN did not take run on the processor in float32.
-        return self.share_taken()
+        return self.provider_share()
 
 
 @contextmanager

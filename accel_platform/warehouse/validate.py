@@ -109,11 +109,11 @@ def validate(
     Lost segments of the log are restored from `copy`, a back-up, if one is given. Raises LogUnavailable if the log
     cannot be listed or written.
     """
-    found = _look(settings, describe)
+    found = _inspect(settings, describe)
     if not fix or not any(finding.repair or copy for finding in (*found.findings, *found.notes)):
         return found
     done = tuple(_repair(settings, describe, found.findings, copy))
-    return replace(_look(settings, describe), repaired=done)
+    return replace(_inspect(settings, describe), repaired=done)
 
 
 _LOG_INCOMPLETE = frozenset({"segments_damaged", "segments_unreadable", "segments_gone"})
@@ -121,7 +121,7 @@ _LOG_INCOMPLETE = frozenset({"segments_damaged", "segments_unreadable", "segment
 _OUTDATED = Finding("tables_of_another_version", 1, "another version of the platform made the tables", "rebuild")
 
 
-def _look(settings: Settings, describe: Describe) -> Validation:
+def _inspect(settings: Settings, describe: Describe) -> Validation:
     log = EventLog.open(settings)
     snapshot = log.snapshot()
     findings = [*_of_log(log, snapshot), *_leftovers(settings)]

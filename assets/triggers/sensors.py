@@ -18,7 +18,7 @@ from accel_platform.events.types import RunFailed
 from accel_platform.hardware.host import host_id
 from accel_platform.table_io.values import count_of
 from accel_platform.warehouse.reader import Reader
-from accel_platform.webhook import send_kept
+from accel_platform.webhook import resend_messages
 from assets import metadata_previews
 from assets.data_versions import last_snapshot_id, segments_of, snapshot_metadata
 from assets.failures import reason_of
@@ -68,7 +68,7 @@ def unsent_messages(context: dg.SensorEvaluationContext, accel: Installation) ->
     url = accel.settings.webhook_url
     if url is None:
         return dg.SensorResult(skip_reason="There is no webhook: ACCEL_WEBHOOK_URL names one.")
-    sent, left = send_kept(accel.unsent, url)
+    sent, left = resend_messages(accel.unsent, url)
     if sent:
         context.log.info(f"sent late: {count_of(sent, 'message')}")
     why = f"Sent now: {sent}; left: {left}." if sent or left else "The webhook took every message."

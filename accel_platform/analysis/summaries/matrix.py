@@ -91,7 +91,7 @@ WHERE mode = $mode AND (len($models) = 0 OR list_contains($models, model_id) OR 
     AND ($devices IS NULL OR list_contains($devices, device_id) OR list_contains($devices, device_name))
 ORDER BY model_id, hardware, device_id
 """
-_SEEN = """
+_RESULT_COUNTS = """
 SELECT model_id, hardware, device_id, count(*) AS results,
     CASE WHEN provenance = 'measured' AND NOT failed AND verified IS NULL THEN 'not verified' ELSE provenance END
         AS kind
@@ -126,17 +126,17 @@ def compatibility_matrix(
         row["place"] = place
     shapes, best = _best_by_place(found)
     rows = [{**row, "column": _column(row, by_device=by_device)} for row in with_distinct_names(best)]
-    seen = _count_results(reader, {name: outer[name] for name in ("mode", "models")})
+    counts = _count_results(reader, {name: outer[name] for name in ("mode", "models")})
     columns = {row["column"]: row for row in rows}
     models: dict[str, dict[str, RatedCell]] = {}
     for row in rows:
         name = row["model_id"]
         if name not in models:
             models[name] = {
-                column: _untested_cell(_seen_there(seen.get((name, one["hardware"]), {}), one, by_device=by_device))
+                column: _untested_cell(_counts_in(counts.get((name, one["hardware"]), {}), one, by_device=by_device))
                 for column, one in sorted(columns.items())
             }
-        models[name][row["column"]] = _cell(row, seen.get((name, row["hardware"]), {}))
+        models[name][row["column"]] = _cell(row, counts.get((name, row["hardware"]), {}))
     return Matrix(
         snapshot_id=reader.snapshot_id,
         hardware=sorted(columns),
@@ -204,9 +204,9 @@ def _most_common_shape(rows: list[dict[str, Any]]) -> CellShape | None:
     return shape_of(found[min(found, key=order)][0]) if found else None
 
 
-def _seen_there(seen: Seen, column: dict[str, Any], *, by_device: bool) -> Seen:
+def _counts_in(counts: ResultCounts, column: dict[str, Any], *, by_device: bool) -> ResultCounts:
     device = column["device_id"]
-    return {device: seen[device]} if by_device and device in seen else {} if by_device else seen
+    return {device: counts[device]} if by_device and device in counts else {} if by_device else counts
 
 
 def matrix_sql(selection: Selection) -> tuple[str, dict[str, Any]]:
@@ -256,19 +256,19 @@ def _family_cell(members: dict[str, RatedCell]) -> FamilyCell:
     return FamilyCell(verdict=most, counts=by_verdict, models=members)
 
 
-Seen = dict[str | None, dict[str, int]]
+ResultCounts = dict[str | None, dict[str, int]]
 """Results of one model on one hardware name, by device and provenance; `not verified` for unchecked measurements."""
 
 
-def _count_results(reader: Reader, values: dict[str, Any]) -> dict[tuple[str, str], Seen]:
-    found: dict[tuple[str, str], Seen] = {}
-    for row in reader.rows(_SEEN, values):
+def _count_results(reader: Reader, values: dict[str, Any]) -> dict[tuple[str, str], ResultCounts]:
+    found: dict[tuple[str, str], ResultCounts] = {}
+    for row in reader.rows(_RESULT_COUNTS, values):
         devices = found.setdefault((row["model_id"], row["hardware"]), {})
         devices.setdefault(row["device_id"], {})[row["kind"]] = row["results"]
     return found
 
 
-def _cell(row: dict[str, Any], seen: Seen) -> RatedCell:
+def _cell(row: dict[str, Any], counts: ResultCounts) -> RatedCell:
     return RatedCell(
         verdict=cell_verdict(row["state"], row["rating"], row["failure_class"]),
         state=row["state"],
@@ -284,17 +284,17 @@ def _cell(row: dict[str, Any], seen: Seen) -> RatedCell:
         results_failed=row["results_failed"],
         last_worked_at=row["last_worked_at"],
         last_failed_at=row["last_failed_at"],
-        provenance=[name for name in TRUSTED if name in seen.get(row["device_id"], {})],
+        provenance=[name for name in TRUSTED if name in counts.get(row["device_id"], {})],
         evidence=[str(event_id) for event_id in row["evidence"]],
     )
 
 
-def _untested_cell(seen: Seen) -> RatedCell:
+def _untested_cell(counts: ResultCounts) -> RatedCell:
     """Build an untested cell, with the count of results that are no evidence: unverified, emulated and suspect ones."""
-    counts: Counter[str] = Counter()
-    for device in seen.values():
-        counts.update(device)
-    kinds = ", ".join(f"{count} {kind}" for kind, count in sorted(counts.items()))
+    total: Counter[str] = Counter()
+    for device in counts.values():
+        total.update(device)
+    kinds = ", ".join(f"{count} {kind}" for kind, count in sorted(total.items()))
     return RatedCell(verdict="untested", state="untested", rating=None, relative_speed=None, latency_p50_ms=None,
                 disturbed=None, precision=None, batch_size=None, sequence_length=None, output_tokens=None,
                 image_size=None, processes=None, device=None, failure_class=None,

@@ -36,7 +36,7 @@ from accel_platform.reports.charts.parts import (
 _PANELS = 9
 _PANEL = ("model_id", *WORK_OF_ANY_BATCH)
 _LINE = (*PLACE, "precision", "provenance")
-_SAID = {
+_TITLES = {
     "latency": ("Latency against batch size", "latency of a batch (ms)", "ms"),
     "throughput": ("Throughput against batch size", "throughput (items/s)", "items/s"),
     "memory": ("Peak memory against batch size", "peak memory of the process (MiB)", "MiB"),
@@ -49,7 +49,7 @@ def curves(cells: Rows, figure: str, about: Sequence[str], *, all_of_them: bool 
     `all_of_them` draws every panel and line, with repeated colors. Otherwise the lines of most sizes are drawn, of
     equally many those of the lowest latency. Raises NothingToDraw.
     """
-    title, axis, unit = _SAID[figure]
+    title, axis, unit = _TITLES[figure]
     field = FIGURES[figure][0]
     known = [c for c in in_fixed_order(cells) if c["batch_size"] and c[field]]
     require(known, f"No cell with a {figure} and a batch size.")

@@ -13,7 +13,7 @@ from pydantic import SecretStr
 
 from accel_platform.errors import InvalidInput
 from accel_platform.settings import Settings
-from accel_platform.webhook import WebhookUnreachable, keep_message, post_webhook, send_kept
+from accel_platform.webhook import WebhookUnreachable, post_webhook, resend_messages, store_message
 from webhook_receiver import Receiver
 
 SECRET = "T0KEN-of-the-hook"
@@ -49,16 +49,16 @@ def test_what_may_pass_is_tried_three_times(receiver: Receiver) -> None:
 
 def test_what_was_not_taken_is_sent_later_and_once(receiver: Receiver, tmp_path: Path) -> None:
     folder = tmp_path / "unsent"
-    assert send_kept(folder, _url(receiver)) == (0, 0)
+    assert resend_messages(folder, _url(receiver)) == (0, 0)
     for number in range(3):
-        keep_message(folder, f"event-{number}", {"text": f"{number}"})
+        store_message(folder, f"event-{number}", {"text": f"{number}"})
         os.utime(folder / f"event-{number}.json", (number, number))
     receiver.answers = [400]  # the first, which holds up no other
-    assert send_kept(folder, _url(receiver)) == (0, 3)
+    assert resend_messages(folder, _url(receiver)) == (0, 3)
     receiver.answers = [200, 500]
-    assert send_kept(folder, _url(receiver)) == (1, 2)
-    assert send_kept(folder, _url(receiver)) == (2, 0)
-    assert send_kept(folder, _url(receiver)) == (0, 0)
+    assert resend_messages(folder, _url(receiver)) == (1, 2)
+    assert resend_messages(folder, _url(receiver)) == (2, 0)
+    assert resend_messages(folder, _url(receiver)) == (0, 0)
     assert [json.loads(body)["text"] for _, body in receiver.received] == ["0", "1", "2", "0", "2"]
     assert SECRET not in str(list(folder.iterdir()))
 
