@@ -25,13 +25,11 @@ class Series:
     positions: tuple[int, ...]
 
 
-def read_series(path: Path, *, value: str, order: str | None = None, group: str | None = None) -> Series:
-    """Read the numbers of the `value` column.
+def read_series(path: Path, *, value: str, group: str | None = None) -> Series:
+    """Read the numbers of the `value` column in the order of the file.
 
     Parameters
     ----------
-    order
-        Column to sort by, as numbers if all of it is numbers, else as text (ISO dates). Default: order of the file.
     group
         Column whose equal values make one value: the median of their rows, at the position of the first.
 
@@ -47,11 +45,8 @@ def read_series(path: Path, *, value: str, order: str | None = None, group: str 
     InvalidInput
         If the file is not CSV, lacks a column, or holds text that is not a number.
     """
-    rows = _rows(path, [column for column in (value, order, group) if column is not None])
-    if order is not None:
-        rows = _sort_rows(rows, order)
     groups: dict[object, list[float]] = {}
-    for line, row in rows:
+    for line, row in _rows(path, [column for column in (value, group) if column is not None]):
         number = _number(path, line, row[value])
         groups.setdefault(line if group is None else row[group], []).append(number)
     known = [
@@ -82,13 +77,6 @@ def _rows(path: Path, columns: Collection[str]) -> list[Row]:
         raise NotFound(f"There is no file {path}.") from error
     except (OSError, UnicodeDecodeError, csv.Error) as error:
         raise InvalidInput(f"Cannot read {path} as CSV: {error}.") from error
-
-
-def _sort_rows(rows: list[Row], order: str) -> list[Row]:
-    try:
-        return sorted(rows, key=lambda row: float(row[1][order]))
-    except ValueError:
-        return sorted(rows, key=lambda row: row[1][order])
 
 
 def _number(path: Path, line: int, text: str) -> float:

@@ -29,7 +29,7 @@ FROM suspicions JOIN results USING (result_id)
 WHERE rule = ? AND verdict = ?
 GROUP BY evidence
 ORDER BY results DESC, evidence
-LIMIT ?
+LIMIT 3
 """
 
 
@@ -38,12 +38,6 @@ def count_by_provenance(reader: Reader) -> dict[str, int]:
     return {row["provenance"]: row["results"] for row in reader.rows(_PROVENANCE)}
 
 
-def count_by_rule(reader: Reader, *, reasons: int) -> list[dict[str, Any]]:
-    """Count results and overruled ones per rule and verdict, with mean confidence and the most frequent reasons.
-
-    `reasons` is the largest number of reasons per row.
-    """
-    return [
-        {**row, "reasons": reader.rows(_REASONS, (row["rule"], row["verdict"], reasons))}
-        for row in reader.rows(_VERDICTS)
-    ]
+def count_by_rule(reader: Reader) -> list[dict[str, Any]]:
+    """Count results and overruled ones per rule and verdict, with mean confidence and the three commonest reasons."""
+    return [{**row, "reasons": reader.rows(_REASONS, (row["rule"], row["verdict"]))} for row in reader.rows(_VERDICTS)]

@@ -32,7 +32,6 @@ def history() -> None:
 
 @app.command()
 def audit(
-    reasons: Annotated[int, typer.Option(min=1, help="Reasons per verdict, most frequent first.")] = 3,
     as_of: AsOf = None,
     *,
     table: TableOptions,
@@ -42,7 +41,7 @@ def audit(
     from accel_platform.warehouse.reader import Reader
 
     reader = Reader(settings_for(table.home, as_of))
-    provenance, verdicts = count_by_provenance(reader), count_by_rule(reader, reasons=reasons)
+    provenance, verdicts = count_by_provenance(reader), count_by_rule(reader)
     document = {"provenance": provenance, "verdicts": verdicts, "snapshot_id": reader.snapshot_id}
     empty = "No imported result is doubted."
     if table.kind == "table" and table.output is None:

@@ -56,7 +56,6 @@ def regress() -> None:
 def series(
     path: Annotated[Path, typer.Argument(metavar="FILE.csv", help="A CSV file with a header.")],
     value: Annotated[str, typer.Option(help="The column of measurements.")],
-    order: Annotated[str | None, typer.Option(help="The column to sort by.", show_default="the file's order")] = None,
     group: Annotated[
         str | None,
         typer.Option(
@@ -80,7 +79,7 @@ def series(
     from accel_platform.analysis.query.series import read_series
     from accel_platform.analysis.regressions.changepoint import find_changes, watch_changes
 
-    read = read_series(path, value=value, order=order, group=group)
+    read = read_series(path, value=value, group=group)
     find = watch_changes if online else find_changes
     rows = []
     for change in find(read.values, min_change_percent=min_change_percent):

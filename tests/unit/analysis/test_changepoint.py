@@ -174,14 +174,13 @@ def test_labelled_regressions_are_known_within_two_builds_and_nothing_else_is() 
 
 
 class TestSeries:
-    def test_order_and_groups(self, tmp_path: Path) -> None:
+    def test_groups(self, tmp_path: Path) -> None:
         path = tmp_path / "s.csv"
         path.write_text("\ufeffbuild; when ; ms\nb;10;4\na;9;1\na;2;3\nc;11;\nb;12;6\n", encoding="utf-8")
         assert read_series(path, value="ms").values == (4, 1, 3, 6)
         assert read_series(path, value="ms").positions == (0, 1, 2, 4)
-        assert read_series(path, value="ms", order="when").values == (3, 1, 4, 6)
-        grouped = read_series(path, value="ms", order="when", group="build")
-        assert (grouped.values, grouped.positions) == ((2, 5), (0, 1))
+        grouped = read_series(path, value="ms", group="build")
+        assert (grouped.values, grouped.positions) == ((5, 2), (0, 1))
 
     def test_what_is_wrong_is_named(self, tmp_path: Path) -> None:
         path = tmp_path / "s.csv"

@@ -11,7 +11,6 @@ from accel_platform.analysis.summaries.suspicions import count_by_provenance, co
 from predictor.service.dashboard.rendering import DashboardSite
 from predictor.service.http.query_strings import FormQuery
 
-_REASONS = 3
 _SHOWN = 50
 _LEDGER = """
 SELECT format, outcome, count(*) AS documents, sum(records)::BIGINT AS records, sum(failures)::BIGINT AS failures,
@@ -57,7 +56,7 @@ def _content(site: DashboardSite, query: HistoryPageParams) -> dict[str, Any]:
         "history",
         lambda: {
             "provenance": count_by_provenance(reader),
-            "verdicts": count_by_rule(reader, reasons=_REASONS),
+            "verdicts": count_by_rule(reader),
             "ledger": reader.rows(_LEDGER),
             "rules": reader.rows(
                 "SELECT rule, count(*) AS records FROM quarantine GROUP BY rule ORDER BY records DESC, rule"
