@@ -6,6 +6,7 @@ A probe takes the choice after the colon of a name, or None, and raises Absent w
 from __future__ import annotations
 
 import hashlib
+import importlib
 import json
 import math
 import re
@@ -49,23 +50,23 @@ def processor_id() -> str:
     return str(_host_processor()["device_id"])
 
 
-def _torch() -> Any:
+def _import(package: str) -> Any:
+    """Return a package. Raises Absent where it cannot be imported."""
     try:
-        import torch
+        return importlib.import_module(package)
     except ImportError as error:
-        raise Absent(f"torch cannot be imported: {error}") from error
-    return torch
+        raise Absent(f"{package} cannot be imported: {error}") from error
 
 
 def _cpu(choice: str | None) -> dict[str, Any]:
-    _torch()
+    _import("torch")
     if choice == "compile" and not any(map(shutil.which, ("g++", "clang++", "cl"))):
         raise Absent("torch.compile needs a C++ compiler, and there is none on the PATH")
     return _host_processor()
 
 
 def _cuda(choice: str | None) -> dict[str, Any]:
-    torch = _torch()
+    torch = _import("torch")
     if torch.version.cuda is None:
         driver = "an NVIDIA driver is loaded" if Path("/dev/nvidiactl").exists() else "no NVIDIA driver is loaded"
         raise Absent(f"the installed torch {torch.__version__} is built without CUDA, and {driver}")
@@ -76,7 +77,7 @@ def _cuda(choice: str | None) -> dict[str, Any]:
 
 
 def _rocm(_: str | None) -> dict[str, Any]:
-    torch = _torch()
+    torch = _import("torch")
     if torch.version.hip is None:
         driver = "an AMD compute driver is loaded" if Path("/dev/kfd").exists() else "no AMD compute driver is loaded"
         raise Absent(f"the installed torch {torch.__version__} is built without ROCm, and {driver}")
@@ -131,7 +132,7 @@ def visible_memory_gib(total_bytes: int) -> int:
 
 
 def _mps(_: str | None) -> dict[str, Any]:
-    torch = _torch()
+    torch = _import("torch")
     if not torch.backends.mps.is_built():
         raise Absent(f"the installed torch {torch.__version__} is built without Metal (it needs macOS)")
     if not torch.backends.mps.is_available():
@@ -145,25 +146,17 @@ def _mps(_: str | None) -> dict[str, Any]:
     }
 
 
-def _openvino_core() -> Any:
-    try:
-        import openvino
-    except ImportError as error:
-        raise Absent(f"openvino cannot be imported: {error}") from error
-    return openvino.Core()
-
-
 def openvino_choices() -> list[str]:
     """Return the names of the GPUs and NPUs that OpenVINO drives here."""
     try:
-        devices = _openvino_core().available_devices
+        devices = _import("openvino").Core().available_devices
     except Absent:
         return []
     return [f"openvino:{name.casefold()}" for name in devices if name.startswith(("GPU", "NPU"))]
 
 
 def _openvino(choice: str | None) -> dict[str, Any]:
-    core = _openvino_core()
+    core = _import("openvino").Core()
     device = "CPU" if choice is None else choice.upper()
     if device not in core.available_devices:
         raise Absent(f"OpenVINO finds no {device} here, only {', '.join(core.available_devices) or 'nothing at all'}")
@@ -195,22 +188,14 @@ def openvino_facts(core: Any, device: str) -> dict[str, Any]:
 def onnxruntime_choices() -> list[str]:
     """Return the names of the GPU providers that the installed build of ONNX Runtime has."""
     try:
-        providers = _onnxruntime_module().get_available_providers()
+        providers = _import("onnxruntime").get_available_providers()
     except Absent:
         return []
     return [f"onnxruntime:{name}" for name, provider in ONNX_PROVIDERS.items() if provider in providers]
 
 
-def _onnxruntime_module() -> Any:
-    try:
-        import onnxruntime
-    except ImportError as error:
-        raise Absent(f"onnxruntime cannot be imported: {error}") from error
-    return onnxruntime
-
-
 def _onnxruntime(choice: str | None) -> dict[str, Any]:
-    onnxruntime = _onnxruntime_module()
+    onnxruntime = _import("onnxruntime")
     wanted = "CPUExecutionProvider" if choice is None else ONNX_PROVIDERS[choice]
     providers = onnxruntime.get_available_providers()
     if wanted not in providers:

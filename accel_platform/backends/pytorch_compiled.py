@@ -21,6 +21,14 @@ class _OneProgram(PyTorchBackend):
 
     compiles = True
 
+    def __init__(self, *, device: str, threads: int, choice: str) -> None:  # noqa: ARG002 - each class serves one
+        super().__init__(device=device, threads=threads)
+        self._program: Any = None
+
+    def close(self) -> None:
+        self._program = None
+        super().close()
+
     def operators(self, *, runs: int, trace: Path) -> list[OperatorTime]:  # noqa: ARG002 - as ProfilingBackend has it
         raise Unsupported(f"The operator times of {self.name} are not read here: profile the plain runtime.")
 
@@ -30,17 +38,12 @@ class CompiledPyTorchBackend(_OneProgram):
 
     name = "pytorch-compile"
 
-    def __init__(self, *, device: str, threads: int, choice: str) -> None:
-        assert choice == "compile"
-        super().__init__(device=device, threads=threads)
-        self._compiled: Any = None
-
     def compile(self, inputs: Arrays) -> None:
-        self._compiled = None
+        self._program = None
         # Earlier shapes would count against the limit of recompilations.
         torch.compiler.reset()
         super().compile(inputs)
-        self._compiled = torch.compile(self.model, dynamic=False)
+        self._program = torch.compile(self.model, dynamic=False)
         self.bind(inputs)
         try:
             self.run()
@@ -51,12 +54,8 @@ class CompiledPyTorchBackend(_OneProgram):
 
     def run(self) -> None:
         with torch.inference_mode():
-            self._last = self._compiled(**self._inputs)
+            self._last = self._program(**self._inputs)
         self.synchronize()
-
-    def close(self) -> None:
-        self._compiled = None
-        super().close()
 
 
 @cache
@@ -70,14 +69,9 @@ class GraphPyTorchBackend(_OneProgram):
 
     name = "pytorch-graph"
 
-    def __init__(self, *, device: str, threads: int, choice: str) -> None:
-        assert choice == "graph"
-        super().__init__(device=device, threads=threads)
-        self._graph: Any = None
-
     def compile(self, inputs: Arrays) -> None:
         """Capture a run for exactly these shapes; `bind` copies into the inputs that it reads."""
-        self._graph = None
+        self._program = None
         super().compile(inputs)
         super().bind(inputs)
         stream = _capture_stream()
@@ -95,7 +89,7 @@ class GraphPyTorchBackend(_OneProgram):
                 raise
             except RuntimeError as error:
                 raise Unsupported(f"A CUDA graph of this model is not supported: {error}") from error
-        self._graph = graph
+        self._program = graph
         self.synchronize()
 
     def bind(self, inputs: Arrays) -> None:
@@ -105,9 +99,5 @@ class GraphPyTorchBackend(_OneProgram):
         self.synchronize()
 
     def run(self) -> None:
-        self._graph.replay()
+        self._program.replay()
         self.synchronize()
-
-    def close(self) -> None:
-        self._graph = None
-        super().close()

@@ -24,7 +24,7 @@ def write(run: BenchmarkRun, folder: Path, headings: Mapping[str, str]) -> list[
     figures = []
     for name in ("latency", "throughput", "memory"):
         try:
-            chart = curves(cells, name, about, all_of_them=True)
+            chart = curves(name, cells, about, all_of_them=True)
         except NothingToDraw:
             continue
         path = folder / f"{name}.png"

@@ -43,7 +43,7 @@ _TITLES = {
 }
 
 
-def curves(cells: Rows, figure: str, about: Sequence[str], *, all_of_them: bool = False) -> alt.ConcatChart:
+def curves(figure: str, cells: Rows, about: Sequence[str], *, all_of_them: bool = False) -> alt.ConcatChart:
     """Return curves of a figure (latency, throughput or memory) against batch size.
 
     `all_of_them` draws every panel and line, with repeated colors. Otherwise the lines of most sizes are drawn, of

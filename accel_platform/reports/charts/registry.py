@@ -55,33 +55,17 @@ def _efficiencies(reader: Reader, _: Selection, cells: Sequence[Row]) -> Sequenc
     return efficiencies(cells, Rooflines(reader).spec_of)
 
 
-def _rooflines(reader: Reader, _: Selection, cells: Sequence[Row]) -> Sequence[Row]:
-    return Rooflines(reader).rows(cells)
-
-
 def _categories(reader: Reader, _: Selection, cells: Sequence[Row]) -> Sequence[Row]:
     known = {row["model_id"]: row["modality"] for row in reader.rows(_MODALITIES)}
     return [{**cell, "modality": known.get(cell["model_id"])} for cell in cells]
 
 
-def _trend(reader: Reader, selection: Selection, _: Sequence[Row]) -> Sequence[Row]:
-    return trend_rows(reader, selection)
-
-
-def _noise(reader: Reader, selection: Selection, _: Sequence[Row]) -> Sequence[Row]:
-    return read_scatter(reader, selection)
-
-
-def _curve(figure: str, rows: Sequence[Row], about: Sequence[str]) -> alt.ConcatChart:
-    return curves.curves(rows, figure, about)
-
-
 CHARTS: dict[str, Drawing] = {
-    "latency": Drawing("latency against batch size", "cells with a latency", partial(_curve, "latency"), _cells),
+    "latency": Drawing("latency against batch size", "cells with a latency", partial(curves.curves, "latency"), _cells),
     "throughput": Drawing(
-        "throughput against batch size", "cells with a throughput", partial(_curve, "throughput"), _cells
+        "throughput against batch size", "cells with a throughput", partial(curves.curves, "throughput"), _cells
     ),
-    "memory": Drawing("peak memory against batch size", "cells with a peak", partial(_curve, "memory"), _cells),
+    "memory": Drawing("peak memory against batch size", "cells with a peak", partial(curves.curves, "memory"), _cells),
     "hardware": Drawing("hardware compared, model by model", "cells with a latency", ranked.hardware, _cells),
     "family": Drawing("models of one family compared", "two models at one shape on one device", ranked.family, _cells),
     "speedup": Drawing(
@@ -107,12 +91,20 @@ CHARTS: dict[str, Drawing] = {
         "achieved rate under the roof of each device",
         "cells of models whose cost is known",
         fields.roofline,
-        _rooflines,
+        lambda reader, _, cells: Rooflines(reader).rows(cells),
     ),
     "trend": Drawing(
-        "series over time, change points and commits", "series of three runs of ours", times.trend, _trend
+        "series over time, change points and commits",
+        "series of three runs of ours",
+        times.trend,
+        lambda reader, selection, _: trend_rows(reader, selection),
     ),
-    "noise": Drawing("how the samples of a cell scatter", "results with raw samples", times.noise, _noise),
+    "noise": Drawing(
+        "how the samples of a cell scatter",
+        "results with raw samples",
+        times.noise,
+        lambda reader, selection, _: read_scatter(reader, selection),
+    ),
     "predicted": Drawing("predicted against measured", "a predictor's held-out cells", fields.predicted, None),
 }
 

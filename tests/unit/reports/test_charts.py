@@ -195,7 +195,7 @@ def test_what_is_not_shown_is_asked_for_by_filters_not_by_options_of_a_command()
 
 def test_of_lines_that_compete_the_fastest_are_drawn() -> None:
     rows = [cell(device_id=f"cpu-{n}", device_name=f"CPU {n}", latency_ms=float(n)) for n in range(20, 0, -1)]
-    lines = {row["line"] for row in marks(curves.curves(rows, "latency", [])) if "line" in row}
+    lines = {row["line"] for row in marks(curves.curves("latency", rows, [])) if "line" in row}
     assert lines == {f"CPU {n}" for n in range(1, len(PALETTE) + 1)}
 
 
@@ -214,7 +214,7 @@ def test_cells_come_in_one_order_and_name_what_is_the_same_every_time(tmp_path: 
 
 def test_what_takes_a_file_apart_is_written_otherwise(tmp_path: Path) -> None:
     rows = [cell(model_id=HOSTILE, device_name=HOSTILE, batch_size=size) for size in (1, 2)]
-    drawn = curves.curves(rows, "latency", [])
+    drawn = curves.curves("latency", rows, [])
     text = page(drawn)
     assert HOSTILE not in text
     assert "onerror=alert(1)>" not in text.replace("\\u003e", "")
@@ -227,7 +227,7 @@ def test_what_takes_a_file_apart_is_written_otherwise(tmp_path: Path) -> None:
 
 
 def test_each_kind_is_what_it_says() -> None:
-    drawn = curves.curves([cell(), cell(batch_size=4)], "throughput", [])
+    drawn = curves.curves("throughput", [cell(), cell(batch_size=4)], [])
     assert json.loads(render(drawn, "json"))["$schema"].startswith("https://vega.github.io/schema/vega-lite/")
     assert render(drawn, "png", "dark").startswith(b"\x89PNG")
     assert render(drawn, "svg").startswith(b"<svg")
@@ -342,7 +342,7 @@ CELLS = st.lists(
 @settings(max_examples=25)
 @given(CELLS)
 def test_a_mark_is_one_cell_and_a_line_is_of_one_place_and_provenance(cells: list[dict[str, Any]]) -> None:
-    drawn = marks(curves.curves(cells, "latency", []))
+    drawn = marks(curves.curves("latency", cells, []))
     by_tip = {row["tip"]: row for row in drawn if "tip" in row}
     values = sorted(row["latency_ms"] for row in cells)
     assert all(row["value"] in values for row in by_tip.values()), "no figure is made of several"
