@@ -131,7 +131,7 @@ ONNX_PROVIDERS = {
     "migraphx": "MIGraphXExecutionProvider",
 }
 """Execution provider of ONNX Runtime by what follows the colon of its hardware name."""
-_PROVIDED = {name: (f"onnxruntime-{name}", "onnxruntime_gpu:GpuOnnxRuntimeBackend") for name in ONNX_PROVIDERS}
+_PROVIDED = {name: (f"onnxruntime-{name}", "onnxruntime:GpuOnnxRuntimeBackend") for name in ONNX_PROVIDERS}
 _COMPILED = {"compile": ("pytorch-compile", "pytorch_compiled:CompiledPyTorchBackend")}
 _CAPTURED = {"graph": ("pytorch-graph", "pytorch_compiled:GraphPyTorchBackend")}
 

@@ -328,7 +328,7 @@ def test_a_provider_that_is_not_installed_says_so(inventory: Inventory, hardware
 
 def test_bound_inputs_and_outputs_give_the_same_numbers(prepared: Artifacts) -> None:
     """The path of the GPU providers, in the processor's memory."""
-    from accel_platform.backends.onnxruntime_gpu import GpuOnnxRuntimeBackend
+    from accel_platform.backends.onnxruntime import GpuOnnxRuntimeBackend
 
     class Bound(GpuOnnxRuntimeBackend):
         memory = "cpu"
