@@ -169,32 +169,11 @@ def roofline(rows: Rows, about: Sequence[str]) -> alt.ConcatChart:
     places = group_rows(known, lambda row: (*grouping_key(row, PLACE), row["precision"]))
     chosen = sorted(places.values(), key=lambda p: (p[0]["peak_flops_per_s"] is None, -len(p)))[:LINES]
     drawn = [row for place in chosen for row in place]
-    apart = differing_fields(drawn, (*PLACE, "precision")) or ["hardware"]
-    names = sorted({label(row, apart) for row in drawn})
     chosen.sort(key=len, reverse=True)  # draw the few above the many
     thinned = [row for place in chosen for row in place[:: max(1, len(drawn) // _POINTS)]]
-    points = [_roofline_point(row, label(row, apart)) for row in thinned]
-    least = min(point["intensity"] for point in points) / 2
-    most = max(point["intensity"] for point in points) * 4
-    roofs = [corner for place in chosen for corner in _roof(place[0], label(place[0], apart), least, most)]
-    values = [point["value"] for point in points] + [corner["value"] for corner in roofs]
-    y = quantity_axis("value", "achieved rate (GFLOP/s)", values, alt.Y, zero=False)
-    x = quantity_axis("intensity", "arithmetic intensity (FLOP/byte)", [least, most], alt.X, zero=False)
-    tone = color_encoding(names)
-    layers: list[alt.Chart] = []
-    if roofs:
-        dashes = alt.StrokeDash("roof:N", title="roof", legend=alt.Legend(orient="bottom")).scale(
-            domain=["peak and bandwidth", "peak alone"], range=[[1, 0], [5, 4]]
-        )
-        lines = alt.Chart(alt.InlineData(roofs)).mark_line(strokeWidth=2, description="roof")
-        layers.append(lines.encode(x=x, y=y, color=tone, order="intensity:Q", detail="line:N", strokeDash=dashes))
-    size = 55 if len(points) < 200 else 24
-    dots = alt.Chart(alt.InlineData(points)).mark_point(filled=True, size=size, opacity=0.85)
-    layers.append(dots.encode(x=x, y=y, color=tone, shape=shape(drawn), **tooltip_encoding()))
     without, lost = [row for row in thinned if row["peak_flops_per_s"] is None], len(rows) - len(known)
-    chart = alt.LayerChart(layer=layers, width=620, height=380)
     return combine_panels(
-        [chart],
+        [_roofline_panel(thinned, [place[0] for place in chosen], drawn)],
         "Roofline",
         drawn,
         columns=1,
@@ -207,6 +186,30 @@ def roofline(rows: Rows, about: Sequence[str]) -> alt.ConcatChart:
             *about,
         ],
     )
+
+
+def _roofline_panel(rows: Rows, roofed: Rows, drawn: Rows) -> alt.LayerChart:
+    """Return a point per row and the roof of each row in `roofed`; labels and shapes are those of all `drawn` rows."""
+    apart = differing_fields(drawn, (*PLACE, "precision")) or ["hardware"]
+    points = [_roofline_point(row, label(row, apart)) for row in rows]
+    least = min(point["intensity"] for point in points) / 2
+    most = max(point["intensity"] for point in points) * 4
+    roofs = [corner for row in roofed for corner in _roof(row, label(row, apart), least, most)]
+    values = [mark["value"] for mark in (*points, *roofs)]
+    y = quantity_axis("value", "achieved rate (GFLOP/s)", values, alt.Y, zero=False)
+    x = quantity_axis("intensity", "arithmetic intensity (FLOP/byte)", [least, most], alt.X, zero=False)
+    tone = color_encoding(sorted({label(row, apart) for row in drawn}))
+    layers: list[alt.Chart] = []
+    if roofs:
+        dashes = alt.StrokeDash("roof:N", title="roof", legend=alt.Legend(orient="bottom")).scale(
+            domain=["peak and bandwidth", "peak alone"], range=[[1, 0], [5, 4]]
+        )
+        lines = alt.Chart(alt.InlineData(roofs)).mark_line(strokeWidth=2, description="roof")
+        layers.append(lines.encode(x=x, y=y, color=tone, order="intensity:Q", detail="line:N", strokeDash=dashes))
+    size = 55 if len(points) < 200 else 24
+    dots = alt.Chart(alt.InlineData(points)).mark_point(filled=True, size=size, opacity=0.85)
+    layers.append(dots.encode(x=x, y=y, color=tone, shape=shape(drawn), **tooltip_encoding()))
+    return alt.LayerChart(layer=layers, width=620, height=380)
 
 
 def _roofline_point(row: Row, line: str) -> dict[str, Any]:
