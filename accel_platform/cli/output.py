@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from accel_platform.errors import AccelError
     from accel_platform.settings import Settings
     from accel_platform.table_io.files import Source
+    from accel_platform.table_io.kinds import Kind
 
 _deferred: ContextVar[list[AccelError] | None] = ContextVar("_deferred", default=None)
 """Errors to raise at the end of the command that runs; None outside of one."""
@@ -60,34 +61,43 @@ def write_answer(
 
     `document` replaces the rows in JSON. `empty`, `missing`, `keep` and `whole` are those of `print_table`.
     """
-    kind, output = table.kind, table.output
+    kind = table.kind
     if short is not None and kind in PEOPLE and isinstance(rows, Sequence):
         rows = [short(row) for row in rows]
-    as_document = kind == "json" and document is not None
-    if output is None and kind == "table" and isinstance(rows, Sequence):
+    if table.output is None and kind == "table" and isinstance(rows, Sequence):
         print_table(rows, empty=empty, missing=missing, keep=keep, whole=whole)
         return
-    if missing is not None and isinstance(rows, Sequence) and not rows:
+    is_empty = isinstance(rows, Sequence) and not rows
+    if missing is not None and is_empty:
         print_error(missing)
-    # Only now, because Arrow takes longer to import than most tables to print.
-    from accel_platform.table_io import files
-    from accel_platform.table_io.values import json_text
-
-    if output is not None:
-        if as_document:
-            files.save_bytes(output, f"{json_text(document)}\n".encode())
-            note(f"written to {output}")
-        else:
-            note(f"{count_of(files.save(rows, output, kind, title=title), 'row')} written to {output}")
+    if kind != "json":
+        document = None
+    if table.output is not None:
+        _save_answer(rows, table.output, kind, title=title, document=document)
     elif kind == "json":
-        print_json(document if as_document else rows if isinstance(rows, Sequence) else rows.to_pylist())
-    elif kind == "markdown" and isinstance(rows, Sequence) and not rows:
+        print_json(document if document is not None else rows if isinstance(rows, Sequence) else rows.to_pylist())
+    elif kind == "markdown" and is_empty:
         if missing is None:
             typer.echo(empty)
     else:
+        # Only now, because Arrow takes longer to import than most tables to print.
+        from accel_platform.table_io import files
+
         text = io.BytesIO()
         files.write(rows, text, kind, title=title)
         typer.echo(text.getvalue().decode(), nl=False)
+
+
+def _save_answer(rows: Source, path: Path, kind: Kind, *, title: str | None, document: Any) -> None:
+    """Save rows, or a document in their place, to a file."""
+    from accel_platform.table_io import files
+    from accel_platform.table_io.values import json_text
+
+    if document is not None:
+        files.save_bytes(path, f"{json_text(document)}\n".encode())
+        note(f"written to {path}")
+    else:
+        note(f"{count_of(files.save(rows, path, kind, title=title), 'row')} written to {path}")
 
 
 def exit_if_nothing(found: Collection[Any]) -> None:

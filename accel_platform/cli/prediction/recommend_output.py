@@ -17,7 +17,9 @@ from accel_platform.table_io.values import count_of, rounded
 if TYPE_CHECKING:
     from predictor.advisor.advisor import Advisor
     from predictor.schemas.requests import Objective
-    from predictor.schemas.responses import Answer, Figures, Interval, PredictAnswer, Recommendation
+    from predictor.schemas.responses import Answer, Excluded, Figures, Interval, PredictAnswer, Recommendation
+
+    _Group = tuple[str, list[Excluded]]
 
 _SHOWN = (
     "model", "hardware", "device", "batch_size", "precision", "latency_ms", "latency_low_ms", "latency_high_ms",
@@ -102,9 +104,7 @@ def _note_excluded(answer: Answer, *, named: bool, verbose: bool) -> None:
     further = [] if verbose else other_runtimes(answer)
     excluded = [item for item in answer.excluded if item not in further]
     groups = sorted(excluded_by_reason(excluded).items(), key=lambda group: group[1][0].cause in _NOT_TRIED)
-    listed = groups if verbose else groups[:_MAX_REASONS]
-    if answer.recommendations and not (named or verbose) and len(groups) > _MAX_REASONS:
-        listed = [group for group in listed if group[1][0].cause not in _NOT_TRIED]
+    listed = groups if verbose else _first_groups(groups, count_untried=bool(answer.recommendations) and not named)
     if len(groups) > 1:
         counts = Counter(item.cause for item in excluded)
         sums = ", ".join(f"{count} {_CAUSES[cause]}" for cause, count in counts.most_common())
@@ -119,6 +119,14 @@ def _note_excluded(answer: Answer, *, named: bool, verbose: bool) -> None:
     if not verbose and (further or more > 0 or any(len(names) > 1 for names in devices.values())):
         reasons = f" and {count_of(more, 'more reason')}" if more > 0 else ""
         note(f"--verbose names all that was left out{reasons}")
+
+
+def _first_groups(groups: list[_Group], *, count_untried: bool) -> list[_Group]:
+    """Return the groups to list; with `count_untried`, of many groups those that nothing is known of are counted."""
+    first = groups[:_MAX_REASONS]
+    if count_untried and len(groups) > _MAX_REASONS:
+        return [group for group in first if group[1][0].cause not in _NOT_TRIED]
+    return first
 
 
 def _note_devices(devices: list[str], reason: str, *, verbose: bool) -> None:
