@@ -103,7 +103,7 @@ async def run_load(target: Target, shape: Shape, words: int, *, on_answer: Calla
     began = time.monotonic()
     try:
         loop = _closed_loop if shape.users is not None else _open_loop
-        await loop(target, shape, prompts, result, on_answer)
+        await loop(target, prompts, result, on_answer)
     except asyncio.CancelledError:
         result.stopped = True
     began = min((answer.due_s for answer in result.answers), default=began)
@@ -111,13 +111,8 @@ async def run_load(target: Target, shape: Shape, words: int, *, on_answer: Calla
     return result
 
 
-async def _closed_loop(
-    target: Target,
-    shape: Shape,
-    prompts: Prompts,
-    result: LoadResult,
-    on_answer: Callable[[int], None],
-) -> None:
+async def _closed_loop(target: Target, prompts: Prompts, result: LoadResult, on_answer: Callable[[int], None]) -> None:
+    shape = result.shape
     sent, done = 0, asyncio.Event()
 
     async def user() -> None:
@@ -143,13 +138,8 @@ async def _closed_loop(
         await _end([all_answered, *users])
 
 
-async def _open_loop(
-    target: Target,
-    shape: Shape,
-    prompts: Prompts,
-    result: LoadResult,
-    on_answer: Callable[[int], None],
-) -> None:
+async def _open_loop(target: Target, prompts: Prompts, result: LoadResult, on_answer: Callable[[int], None]) -> None:
+    shape = result.shape
     arrivals = random.Random(shape.seed)  # noqa: S311 - as above
     due, pending = time.monotonic(), []
 
