@@ -60,7 +60,7 @@ def write_matrix(
     `attached` are the layers of the projection with their catalog names, the newest last.
     """
     *_, newest = attached
-    computed = engine.computed(newest.file, "compat_matrix") if engine else None
+    computed = engine.computed_matrix(newest.file) if engine else None
     if computed is not None:
         con.execute(f"CREATE OR REPLACE TABLE layer.compat_matrix AS {computed}")
         return

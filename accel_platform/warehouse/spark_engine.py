@@ -67,7 +67,7 @@ class SparkEngine:
         return cls(settings.spark, exchange_dir(settings))
 
     def compute_tables(self, con: duckdb.DuckDBPyConnection, lower: Mapping[str, str], file: str) -> None:
-        """Fill all tables of `layer` but `events`, which is filled, and compute the matrix for `computed`.
+        """Fill all tables of `layer` but `events`, which is filled, and compute the matrix for `computed_matrix`.
 
         `lower` are the layers below, attached to `con`: their files by catalog name. `file` is the layer's own.
         """
@@ -90,10 +90,10 @@ class SparkEngine:
             shutil.rmtree(work, ignore_errors=True)
             raise
 
-    def computed(self, file: str, table: str) -> str | None:
-        """Return a SELECT of a table that the engine computed with a layer, None if another engine made the layer."""
+    def computed_matrix(self, file: str) -> str | None:
+        """Return a SELECT of the matrix that the engine computed with a layer; None if another made the layer."""
         folder = self._folder(file)
-        return _stored(table, folder) if (folder / table).exists() else None
+        return _stored("compat_matrix", folder) if (folder / "compat_matrix").exists() else None
 
     def _remove_leftovers(self) -> None:
         for leftover in self._directory.glob(".layer-*"):  # of a killed builder, because the lock excludes others
