@@ -1,4 +1,4 @@
-"""Notifications to an HTTP endpoint. What it does not take is kept, and sent later.
+"""Notifications to an HTTP endpoint. What does not reach it is kept, and sent later; what it refuses is given up.
 
 A webhook's URL is a secret: it appears in no message and no log.
 """
@@ -10,7 +10,7 @@ import json
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -33,6 +33,10 @@ class WebhookUnreachable(AccelError):
     """The endpoint did not accept the notification."""
 
 
+class WebhookRefused(WebhookUnreachable):
+    """The endpoint refused the notification, and would again: 3xx, or 4xx other than 408 and 429."""
+
+
 class _NoRedirect(urllib.request.HTTPRedirectHandler):
     """Handler that refuses redirects, because a redirected POST arrives as a GET without its body."""
 
@@ -45,7 +49,8 @@ def post_webhook(
 ) -> None:
     """POST the message as JSON, in at most so many attempts; a final refusal ends them.
 
-    Raises InvalidInput for a URL other than http(s), WebhookUnreachable with the last reason.
+    Raises InvalidInput for a URL other than http(s), WebhookUnreachable with the last reason, WebhookRefused after a
+    final refusal.
     """
     try:
         parts = urlsplit(url.get_secret_value())
@@ -63,7 +68,7 @@ def post_webhook(
         if not reason:
             return
         if refused:
-            break
+            raise WebhookRefused(f"The webhook of ACCEL_WEBHOOK_URL refused a message: {reason}.")
     raise WebhookUnreachable(
         f"The webhook of ACCEL_WEBHOOK_URL was not reached in {count_of(attempt + 1, 'attempt')}: {reason}."
     )
@@ -75,21 +80,29 @@ def store_message(folder: Path, name: str, message: Mapping[str, Any]) -> None:
     write_durably(folder / f"{name}.json", json.dumps(message), mode=0o600)
 
 
-def resend_messages(folder: Path, url: SecretStr) -> tuple[int, int]:
+def resend_messages(folder: Path, url: SecretStr, *, warn: Callable[[str], object]) -> tuple[int, int]:
     """Send the stored messages, oldest first, and return how many were sent, and how many are left.
 
-    The first that is not taken ends it, and is the last next time, so that one that is always refused holds up no
-    other.
+    One that is refused is given up with a warning. The first that does not reach the endpoint ends it.
     """
     stored = sorted(folder.glob("*.json"), key=lambda path: (path.stat().st_mtime, path.name))
+    sent = 0
     for done, path in enumerate(stored):
+        message = json.loads(path.read_text(encoding="utf-8"))
         try:
-            post_webhook(url, json.loads(path.read_text(encoding="utf-8")), attempts=1)
+            post_webhook(url, message, attempts=1)
+            sent += 1
+        except WebhookRefused as error:
+            warn(give_up_text(error, message))
         except AccelError:
-            path.touch()
-            return done, len(stored) - done
+            return sent, len(stored) - done
         path.unlink()
-    return len(stored), 0
+    return sent, 0
+
+
+def give_up_text(error: WebhookRefused, message: Mapping[str, Any]) -> str:
+    """Return the warning about a refused message, which is in no other place but the log of events."""
+    return f"{error} It is given up: {message.get('text')}"
 
 
 def _post_once(url: SecretStr, body: bytes) -> tuple[bool, str]:

@@ -11,7 +11,7 @@ from pydantic import Field
 from accel_platform.errors import AccelError
 from accel_platform.events import Event, EventLog
 from accel_platform.settings import Settings
-from accel_platform.webhook import post_webhook, store_message
+from accel_platform.webhook import WebhookRefused, give_up_text, store_message, post_webhook
 
 _LONGEST_TEXT = 2000
 """Characters of a message to people; the event beside it has the rest."""
@@ -42,7 +42,8 @@ class Installation(dg.ConfigurableResource[None]):
     def notify(self, event: Event, text: str, *, warn: Callable[[str], object]) -> None:
         """POST an event and a line for people to the webhook, where one is configured.
 
-        A webhook that does not take it is a warning and no error: the sensor `unsent_messages` sends it later.
+        A webhook that does not take it is a warning and no error. What did not reach it is sent later by the sensor
+        `unsent_messages`; what it refused is given up.
         """
         url = self.settings.webhook_url
         if url is None:
@@ -50,6 +51,8 @@ class Installation(dg.ConfigurableResource[None]):
         message = {"text": text[:_LONGEST_TEXT], **event.model_dump(mode="json")}
         try:
             post_webhook(url, message)
+        except WebhookRefused as error:
+            warn(give_up_text(error, message))
         except AccelError as error:
             store_message(self.unsent, str(event.event_id), message)
             warn(f"{error} It is sent later.")

@@ -61,17 +61,17 @@ def failed_runs(context: dg.RunFailureSensorContext, accel: Installation) -> Non
 @dg.sensor(
     minimum_interval_seconds=60,
     default_status=dg.DefaultSensorStatus.RUNNING,
-    description="Sends what the webhook of ACCEL_WEBHOOK_URL did not take when it happened. Starts no run.",
+    description="Sends what did not reach the webhook of ACCEL_WEBHOOK_URL when it happened. Starts no run.",
 )
 def unsent_messages(context: dg.SensorEvaluationContext, accel: Installation) -> dg.SensorResult:
-    """Send the kept messages until one is not taken."""
+    """Send the stored messages until one does not reach the webhook."""
     url = accel.settings.webhook_url
     if url is None:
         return dg.SensorResult(skip_reason="There is no webhook: ACCEL_WEBHOOK_URL names one.")
-    sent, left = resend_messages(accel.unsent, url)
+    sent, left = resend_messages(accel.unsent, url, warn=context.log.warning)
     if sent:
         context.log.info(f"sent late: {count_of(sent, 'message')}")
-    why = f"Sent now: {sent}; left: {left}." if sent or left else "The webhook took every message."
+    why = f"Sent now: {sent}; left: {left}." if sent or left else "No message is stored."
     return dg.SensorResult(skip_reason=why)
 
 

@@ -403,6 +403,16 @@ def test_a_failed_run_is_an_event_and_is_told_to_the_webhook_once(
             home.tick(unsent_messages)
         [(_, body)] = receiver.received
     assert json.loads(body)["payload"]["dagster_run_id"] == another.run_id
+    # What it refuses is not kept, and the log says so.
+    refused = home.make({"compat_matrix"})
+    with Receiver() as receiver:
+        monkeypatch.setenv("ACCEL_WEBHOOK_URL", f"{receiver.url}/T0KEN")
+        receiver.answers = [400]
+        _tell(home, refused)
+        home.tick(unsent_messages)
+        assert len(receiver.received) == 1
+    said = capfd.readouterr()
+    assert "it answered 400. It is given up: compat_matrix failed on" in said.err + said.out
     logs = [entry for run in home.instance.get_runs() for entry in home.instance.all_logs(run.run_id)]
     assert logs
     assert "T0KEN" not in str(logs)

@@ -13,7 +13,7 @@ from pydantic import SecretStr
 
 from accel_platform.errors import InvalidInput
 from accel_platform.settings import Settings
-from accel_platform.webhook import WebhookUnreachable, post_webhook, resend_messages, store_message
+from accel_platform.webhook import WebhookRefused, WebhookUnreachable, store_message, post_webhook, resend_messages
 from webhook_receiver import Receiver
 
 SECRET = "T0KEN-of-the-hook"
@@ -47,26 +47,35 @@ def test_what_may_pass_is_tried_three_times(receiver: Receiver) -> None:
     assert SECRET not in str(raised.value)
 
 
-def test_what_was_not_taken_is_sent_later_and_once(receiver: Receiver, tmp_path: Path) -> None:
-    folder = tmp_path / "unsent"
-    assert resend_messages(folder, _url(receiver)) == (0, 0)
+def test_what_did_not_arrive_is_sent_later_and_once(receiver: Receiver, tmp_path: Path) -> None:
+    folder, warned = tmp_path / "unsent", list[str]()
+
+    def send() -> tuple[int, int]:
+        return resend_messages(folder, _url(receiver), warn=warned.append)
+
+    assert send() == (0, 0)
     for number in range(3):
-        store_message(folder, f"event-{number}", {"text": f"{number}"})
+        store_message(folder, f"event-{number}", {"text": f"message {number}"})
         os.utime(folder / f"event-{number}.json", (number, number))
-    receiver.answers = [400]  # the first, which holds up no other
-    assert resend_messages(folder, _url(receiver)) == (0, 3)
-    receiver.answers = [200, 500]
-    assert resend_messages(folder, _url(receiver)) == (1, 2)
-    assert resend_messages(folder, _url(receiver)) == (2, 0)
-    assert resend_messages(folder, _url(receiver)) == (0, 0)
-    assert [json.loads(body)["text"] for _, body in receiver.received] == ["0", "1", "2", "0", "2"]
-    assert SECRET not in str(list(folder.iterdir()))
+    receiver.answers = [503]
+    assert send() == (0, 3)
+    receiver.answers = [200, 429]
+    assert send() == (1, 2)
+    assert warned == []
+    receiver.answers = [400]  # which holds up no other
+    assert send() == (1, 0)
+    assert send() == (0, 0)
+    sent = [json.loads(body)["text"][-1] for _, body in receiver.received]
+    assert sent == ["0", "0", "1", "1", "2"]
+    [given_up] = warned
+    assert given_up.endswith("refused a message: it answered 400. It is given up: message 1")
+    assert SECRET not in f"{given_up}{list(folder.iterdir())}"
 
 
 @pytest.mark.parametrize("status", [302, 400, 404])
 def test_what_is_refused_is_not_repeated(receiver: Receiver, status: int) -> None:
     receiver.answers = [status]
-    with pytest.raises(WebhookUnreachable, match=f"1 attempt: it answered {status}"):
+    with pytest.raises(WebhookRefused, match=f"refused a message: it answered {status}"):
         post_webhook(_url(receiver), {})
     assert len(receiver.received) == 1
 
