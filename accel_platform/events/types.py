@@ -447,6 +447,8 @@ class RegressionFound(MeasuredSeries, Payload):
     commits_before: tuple[str, ...] = ()
     commits_after: tuple[str, ...] = ()
     reason: str | None = None
+    notified: bool = False
+    """True if the shift was a message to the webhook of its own. Others are told by the check of their commit."""
 
 
 class ShiftAccepted(MeasuredSeries, Payload):
@@ -489,7 +491,7 @@ class CommitChecked(Payload):
     """Comparison of a commit's results with those of its baseline. Shifts are RegressionFound events."""
 
     commit: str
-    baseline: str | None
+    baseline: str | None = None
     """The commit it was compared with; None if there was none."""
     outcome: Literal["passed", "regressed", "undecided"]
     reason: str | None = None

@@ -8,7 +8,7 @@ import subprocess
 import sys
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -79,6 +79,13 @@ def test_columns_are_those_that_arrow_makes(payloads: list[Any]) -> None:
     columns = zip(*rows, strict=True) if rows else [()] * len(codec.SCHEMA)
     expected = [pa.array(values, kind) for values, kind in zip(columns, codec.SCHEMA.types, strict=True)]
     assert codec.rows_to_arrow(rows) == pa.Table.from_arrays(expected, schema=codec.SCHEMA)
+
+
+@pytest.mark.parametrize("payload", PAYLOADS.values())
+def test_what_may_be_unknown_may_be_absent(payload: type[Any]) -> None:
+    """Because an unknown value is not stored, a required field that may be None could not be read again."""
+    optional = {name for name, field in payload.model_fields.items() if type(None) in get_args(field.annotation)}
+    assert [name for name in optional if payload.model_fields[name].is_required()] == []
 
 
 def test_an_append_and_a_read_import_no_pandas(tmp_path: Path) -> None:
