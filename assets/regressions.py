@@ -1,6 +1,6 @@
 """Regressions: shifts in series, and commits against their baselines."""
 
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import dagster as dg
@@ -64,10 +64,17 @@ def regressions(context: dg.AssetExecutionContext, accel: Installation) -> dg.Ma
     found = find_shifts(
         read_series_of_runs(reader, runs), read_decisions(reader), min_change_percent=MIN_CHANGE_PERCENT
     )
-    new = record_regressions(log, (shift for series in found for shift in series.shifts), source=_SOURCE)
-    # What is found at first are the shifts of years ago.
-    if last is not None:
-        _notify(context, accel, new, checked_next={commit.name for commit in unchecked_commits(reader)})
+    # What is found at first are the shifts of years ago. The check of a commit that is due tells its own.
+    due = {commit.name for commit in unchecked_commits(reader)}
+    shifts = [
+        shift.model_copy(
+            update={"notified": last is not None and shift.state == "regressed" and due.isdisjoint(shift.commits_after)}
+        )
+        for series in found
+        for shift in series.shifts
+    ]
+    new = record_regressions(log, shifts, source=_SOURCE)
+    _notify(context, accel, new)
     rows = reader.rows(_TABLE)
     context.log.info(f"{len(found)} series looked at; shifts: {len(new)} new, {len(rows)} in the tables")
     return dg.MaterializeResult(
@@ -85,23 +92,14 @@ def regressions(context: dg.AssetExecutionContext, accel: Installation) -> dg.Ma
     )
 
 
-def _notify(
-    context: dg.AssetExecutionContext, accel: Installation, new: Sequence[Event], *, checked_next: Collection[str]
-) -> None:
-    """Send one message about the new shifts for the worse, with the event of the first.
-
-    The check of a commit that is due tells its own.
-    """
-    worse = [
-        (event, event.payload)
-        for event in new
-        if isinstance(event.payload, RegressionFound)
-        and event.payload.state == "regressed"
-        and not set(event.payload.commits_after) & set(checked_next)
+def _notify(context: dg.AssetExecutionContext, accel: Installation, new: Sequence[Event]) -> None:
+    """Send one message about the new shifts that are to be told, with the event of the first."""
+    told = [
+        (event, event.payload) for event in new if isinstance(event.payload, RegressionFound) and event.payload.notified
     ]
-    if worse:
-        names = name_shifts([shift for _, shift in worse])
-        accel.notify(worse[0][0], f"a series of results moved for the worse: {names}", warn=context.log.warning)
+    if told:
+        names = name_shifts([shift for _, shift in told])
+        accel.notify(told[0][0], f"a series of results moved for the worse: {names}", warn=context.log.warning)
 
 
 def _change_chart(rows: list[dict[str, Any]]) -> dg.MarkdownMetadataValue:

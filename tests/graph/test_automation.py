@@ -273,6 +273,37 @@ def test_a_series_that_moved_without_a_commit_is_told_once_and_the_past_is_not(
 
 
 @pytest.mark.slow
+def test_a_shift_that_the_history_told_is_not_told_by_the_check_of_a_later_commit(
+    home: Home, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One process alone is no regression of a commit, and three commits in a row are a shift."""
+    publish.publish(home.settings, publish.stage(home.settings))
+    texts = []
+
+    def look_at(commit: str | None) -> None:
+        publish.publish(home.settings, publish.stage(home.settings))
+        with Receiver() as receiver:
+            monkeypatch.setenv("ACCEL_WEBHOOK_URL", receiver.url)
+            if commit is not None:
+                config = {"ops": {"regressions_commit_gate": {"config": {"commit": commit}}}}
+                job = home.defs.resolve_job_def("commit_line")
+                assert job.execute_in_process(instance=home.instance, run_config=config).success
+            assert home.make({"regressions"}).success
+            texts.extend(json.loads(body)["type"] for _, body in receiver.received)
+
+    home.ci.runs(20, OLD)
+    look_at(None)
+    for letter in "cde":
+        home.ci.run(letter * 40, 1.3, baseline=OLD)
+        look_at(letter * 40)
+    assert texts == ["RegressionFound"]
+    home.ci.runs(3, NEW, 1.3, baseline=OLD)
+    look_at(NEW)
+    assert "regressed" in [event.outcome for event in home.events(CommitChecked.__name__)]
+    assert texts == ["RegressionFound"]
+
+
+@pytest.mark.slow
 def test_nothing_follows_a_failed_check_and_the_failure_moves_nothing(home: Home) -> None:
     home.ci.runs(2, OLD)
     assert home.make(TABLES).success

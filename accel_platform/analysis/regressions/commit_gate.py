@@ -39,6 +39,10 @@ _REPORTED = """
 SELECT DISTINCT unnest(CAST(payload->'$.regressions' AS VARCHAR[])) AS regression_id
 FROM other_events
 WHERE type = 'CommitChecked'
+UNION
+SELECT payload->>'$.regression_id'
+FROM other_events
+WHERE type = 'RegressionFound' AND CAST(payload->>'$.notified' AS BOOLEAN)
 """
 _OUTCOMES = {0: "passed", 1: "regressed", 2: "undecided"}
 
@@ -107,7 +111,7 @@ def unchecked_commits(reader: Reader) -> list[MeasuredCommit]:
 
 
 def reported_regressions(reader: Reader) -> set[str]:
-    """Return the ids of the regressions that checks of commits named so far, by the tables."""
+    """Return the ids of the regressions that checks of commits, or messages of their own, named so far."""
     return {row["regression_id"] for row in reader.rows(_REPORTED)}
 
 
