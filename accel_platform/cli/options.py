@@ -146,6 +146,7 @@ def min_change(of: str, *, at_least: float = 0, memory: bool = False) -> Any:
     return typer.Option("--min-change", min=at_least, help=f"Smallest {of} to report, in percent{floor}.")
 
 
+Branch = Annotated[str | None, typer.Option("--branch", help="Only this branch of commits.", show_default="all")]
 NAMES = "NAME…"
 """Metavar of an option that takes a list of names, which may hold commas."""
 _Several = list[str] | None

@@ -226,6 +226,16 @@ KNOWN_VALUES: Mapping[str, Mapping[str, tuple[str, ...]]] = {
 """Values of a table's columns that are right, recorded or not."""
 
 
+_BRANCHES = "SELECT DISTINCT labels->>'$.branch' AS branch FROM runs"
+
+
+def require_known_branch(reader: Reader, branch: str | None) -> None:
+    """Check that some run is labeled with a branch. Raises NotFound, with names of similar spelling."""
+    known = {row["branch"] for row in reader.rows(_BRANCHES)} - {None}
+    if branch is not None and branch not in known:
+        raise NotFound(_unknown("branch", branch, known, _BRANCHES))
+
+
 def require_known_unless_found(rows: Sequence[Any], reader: Reader, selection: Selection) -> None:
     """Check the names of a selection that found nothing, or has several models or hardware names.
 

@@ -8,6 +8,7 @@ from datetime import datetime
 from typing import Any
 from uuid import UUID
 
+from accel_platform.analysis.query.filters import Selection
 from accel_platform.analysis.stats.medians import DISAGREEMENT_PREFIX
 from accel_platform.events.types import Measure, MeasuredSeries
 from accel_platform.warehouse.reader import Reader
@@ -79,12 +80,16 @@ MeasuredProcesses = dict[MeasuredSeries, list[ProcessResult]]
 
 def read_measured_series(reader: Reader, *, model: str | None = None, hardware: str | None = None) -> MeasuredProcesses:
     """Return every series, or those of one model (its id or family) or hardware name, without samples."""
-    condition = (
-        "($model IS NULL OR r.model_id = $model OR r.model_family = $model)"
-        " AND ($hardware IS NULL OR $hardware IN (r.hardware, r.hardware || ':' || r.choice))"
+    return read_selected_series(
+        reader, Selection(model=() if model is None else (model,), hardware=() if hardware is None else (hardware,))
     )
-    rows = reader.rows(_ROWS.format(condition=condition), {"model": model, "hardware": hardware})
-    return _group_by_series(rows)
+
+
+def read_selected_series(reader: Reader, selection: Selection, *, branch: str | None = None) -> MeasuredProcesses:
+    """Return the selected series, of one branch or all, without samples."""
+    condition, values = selection.where()
+    condition += " AND ($branch IS NULL OR u.labels->>'$.branch' = $branch)"
+    return _group_by_series(reader.rows(_ROWS.format(condition=condition), {**values, "branch": branch}))
 
 
 def read_series_of_runs(reader: Reader, run_ids: Collection[str]) -> MeasuredProcesses:

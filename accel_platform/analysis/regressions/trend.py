@@ -15,7 +15,7 @@ from uuid import UUID
 
 from pydantic import Field
 
-from accel_platform.analysis.query.filters import Selection, require_known
+from accel_platform.analysis.query.filters import Selection, require_known, require_known_branch
 from accel_platform.analysis.regressions.changepoint import ChangePoint, find_changes
 from accel_platform.analysis.regressions.thresholds import MIN_CHANGE_PERCENT
 from accel_platform.events.types import Measure, MeasuredSeries
@@ -143,18 +143,22 @@ def trends(
     selection: Selection,
     metric: Metric,
     *,
+    branch: str | None = None,
     min_change_percent: float = MIN_CHANGE_PERCENT,
     longest: int | None = None,
 ) -> list[Trend]:
-    """Return the selected series of a metric, each of one cell, provenance, fingerprint and branch.
+    """Return the selected series of a metric, of one branch or all; each is of one cell, provenance and fingerprint.
 
     Results with wrong outputs are left out. `longest` limits the answer to that many of the longest series of more than
     two results. Shifts smaller than `min_change_percent` are left out.
 
-    Raises NotFound for an unknown name, and WarehouseEmpty before the first publish.
+    Raises NotFound for an unknown name or branch, and WarehouseEmpty before the first publish.
     """
     require_known(reader, selection)
     condition, values = selection.where()
+    if branch is not None:
+        require_known_branch(reader, branch)
+        condition, values = f"{condition} AND u.labels->>'$.branch' = $branch", {**values, "branch": branch}
     column = _COLUMNS.get(metric, f"r.{metric}")
     if longest is not None:
         condition += _LONGEST.format(column=column, condition=condition, count=longest)

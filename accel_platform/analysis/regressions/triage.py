@@ -35,7 +35,7 @@ FROM regressions WHERE state = 'accepted' ORDER BY first_result
 # A shift passes the filters that its first result passes.
 _RECORDED = """
 SELECT s.* FROM regressions AS s LEFT JOIN results AS r ON r.result_id = s.first_result
-WHERE ($state IS NULL OR s.state = $state) AND {condition}
+WHERE ($state IS NULL OR s.state = $state) AND ($branch IS NULL OR s.branch = $branch) AND {condition}
 ORDER BY s.found_at DESC, s.regression_id
 """
 _UNACCEPTED = f"""
@@ -158,10 +158,12 @@ class RecordedShift(TypedDict):
     rejected_results: list[UUID] | None
 
 
-def recorded_shifts(reader: Reader, selection: Selection, *, state: str | None = None) -> list[RecordedShift]:
-    """Return the recorded regressions and improvements of a selection in one state or all, the latest found first."""
+def recorded_shifts(
+    reader: Reader, selection: Selection, *, state: str | None = None, branch: str | None = None
+) -> list[RecordedShift]:
+    """Return the recorded regressions and improvements of a selection, of one state and branch or all, newest first."""
     condition, values = selection.where()
-    rows = reader.rows(_RECORDED.format(condition=condition), {**values, "state": state})
+    rows = reader.rows(_RECORDED.format(condition=condition), {**values, "state": state, "branch": branch})
     return cast("list[RecordedShift]", rows)
 
 

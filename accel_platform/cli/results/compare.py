@@ -14,6 +14,7 @@ from accel_platform.cli.options import (
     NAMES,
     PEOPLE,
     AsOf,
+    Branch,
     TableOptions,
     build_selection,
     min_change,
@@ -286,6 +287,7 @@ Metric = Literal["latency_ms", "throughput_items_per_s", "memory_peak_mib", "fir
 def trend(
     *,
     metric: Annotated[Metric, typer.Option(help="The figure to follow.")] = "latency_ms",
+    branch: Branch = None,
     min_change_percent: Annotated[float, min_change("shift")] = MIN_CHANGE_PERCENT,
     as_of: AsOf = None,
     table: TableOptions,
@@ -304,7 +306,8 @@ def trend(
     chosen = build_selection(filters)
     if not chosen.model:
         raise InvalidInput("Name a model: `accel trend --model bert-base --hardware cpu`.")
-    found = trends(Reader(settings_for(table.home, as_of)), chosen, metric, min_change_percent=min_change_percent)
+    reader = Reader(settings_for(table.home, as_of))
+    found = trends(reader, chosen, metric, branch=branch, min_change_percent=min_change_percent)
     document = [one.document() for one in found]
     named = [series["device_name"] for series in with_distinct_names([one.series for one in found])]
     dated = [_series_row(one, device) for one, device in zip(found, named, strict=True) if one.points]

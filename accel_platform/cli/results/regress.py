@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar
 
@@ -11,6 +12,7 @@ import typer
 from accel_platform.analysis.regressions.thresholds import MIN_CHANGE_PERCENT, MIN_SERIES_CHANGE_PERCENT
 from accel_platform.cli.options import (
     AsOf,
+    Branch,
     CommandApp,
     CommonOptions,
     Json,
@@ -91,30 +93,31 @@ def series(
         print_table(rows, empty=f"No change in {count_of(len(read.values), 'value')}.")
 
 
-@app.command()
+@app.command(cls=ManyValues)
+@with_filters("provenance")
 def history(
     *,
-    model: Annotated[str | None, typer.Option(help="A model's id or family.", show_default="all")] = None,
-    hardware: Annotated[str | None, typer.Option(help="A hardware name.", show_default="all")] = None,
+    branch: Branch = None,
     min_change_percent: Annotated[float, min_change("shift", memory=True)] = MIN_CHANGE_PERCENT,
     record: Annotated[bool, typer.Option("--record", help="Record the shifts, for `accel regress list`.")] = False,
     as_of: AsOf = None,
     table: TableOptions,
+    **filters: Any,
 ) -> None:
     """List the shifts of all measured series, as an online detector finds them."""
-    from accel_platform.analysis.query.measured import read_measured_series
+    from accel_platform.analysis.query.filters import require_known_branch, require_known_unless_found
+    from accel_platform.analysis.query.measured import read_selected_series
     from accel_platform.analysis.regressions.changepoint_history import find_shifts
     from accel_platform.analysis.regressions.triage import read_decisions
     from accel_platform.reports.regressions import distinct_cells, short_shift
 
     reject_as_of(as_of, record=record)
-    settings = settings_for(table.home, as_of)
+    settings, chosen = settings_for(table.home, as_of), build_selection(filters)
     reader = open_tables(settings)
-    found = find_shifts(
-        read_measured_series(reader, model=model, hardware=hardware),
-        read_decisions(reader),
-        min_change_percent=min_change_percent,
-    )
+    require_known_branch(reader, branch)
+    measured = read_selected_series(reader, chosen, branch=branch)
+    require_known_unless_found([*measured], reader, chosen)
+    found = find_shifts(measured, read_decisions(reader), min_change_percent=min_change_percent)
     if record:
         record_regressions(settings, [shift for series in found for shift in series.shifts])
     document = [
@@ -154,6 +157,7 @@ def history(
 def list_regressions(
     *,
     state: Annotated[RegressionState | None, typer.Option(help="Only this state.", show_default="all")] = None,
+    branch: Branch = None,
     as_of: AsOf = None,
     table: TableOptions,
     **filters: Any,
@@ -162,12 +166,13 @@ def list_regressions(
 
     `commit` is the first at the new level, `runs` how many runs of its branch were at that level, `last_seen` the last.
     """
-    from accel_platform.analysis.query.filters import require_known_unless_found
+    from accel_platform.analysis.query.filters import require_known_branch, require_known_unless_found
     from accel_platform.analysis.regressions.triage import recorded_shifts
     from accel_platform.reports.regressions import short_shift, with_cells
 
     reader, chosen = open_tables(settings_for(table.home, as_of)), build_selection(filters)
-    rows = recorded_shifts(reader, chosen, state=state)
+    require_known_branch(reader, branch)
+    rows = recorded_shifts(reader, chosen, state=state, branch=branch)
     require_known_unless_found(rows, reader, chosen)
     cells = {row["regression_id"]: row["cell"] for row in with_cells(rows)}
 
@@ -179,17 +184,22 @@ def list_regressions(
             "model_id": row["model_id"],
             "cell": cells[row["regression_id"]],
             **short_shift(row),
-            "found_at": row["found_at"],
+            "found_at": _to_the_minute(row["found_at"]),
             "commit": next((commit[:12] for commit in row["commits_after"] or ()), None),
             "branch": row["branch"],
             "runs": row["runs"],
-            "last_seen": row["last_seen"],
+            "last_seen": _to_the_minute(row["last_seen"]),
             "by": row["accepted_by"] or row["rejected_by"],
         }
 
-    within = " under these filters" if chosen.model_dump(exclude_defaults=True) else ""
+    within = " under these filters" if branch or chosen.model_dump(exclude_defaults=True) else ""
     empty = f"None is {state or 'recorded'}{within}."
     write_answer(rows, table, title="Regressions and improvements", short=short, empty=empty)
+
+
+def _to_the_minute(moment: datetime | None) -> str | None:
+    """Return a time in UTC as short as a terminal can show it whole."""
+    return None if moment is None else f"{moment.astimezone(UTC):%Y-%m-%d %H:%M}Z"
 
 
 @app.command()

@@ -1125,3 +1125,34 @@ class TestLabels:
     def test_what_is_no_label_is_refused(self, word: str) -> None:
         with pytest.raises(InvalidInput, match="KEY=VALUE"):
             parse_labels([word])
+
+
+def test_history_list_and_trend_are_of_a_branch(lab: Lab) -> None:
+    lab.runs(12, OLD, branch="main")
+    lab.runs(6, NEW, 1.3, branch="main")
+    lab.runs(6, OLD, branch="feature")
+    lab.reader()
+
+    def rows(*arguments: str) -> Any:
+        answer = CliRunner().invoke(app, [*arguments, "--json", "--home", str(lab.settings.home)])
+        assert answer.exit_code == 0, answer.output
+        return json.loads(answer.stdout)
+
+    assert [one["results"] for one in rows("regress", "history", "--record", "--branch", "feature")] == [6]
+    assert rows("regress", "list") == []
+    [series] = rows("regress", "history", "--record", "--branch", "main")
+    assert (series["results"], len(series["shifts"])) == (18, 1)
+    assert [row["branch"] for row in rows("regress", "list", "--branch", "main")] == ["main"]
+    assert rows("regress", "list", "--branch", "feature") == []
+    [trend] = rows("trend", "--model", "bert-base", "--branch", "feature")
+    assert (trend["series"]["branch"], len(trend["points"])) == ("feature", 6)
+
+
+@pytest.mark.parametrize("command", ["regress history", "regress list", "trend --model bert-base"])
+@pytest.mark.parametrize(("option", "name"), [("--branch", "mian"), ("--device", "gpu-nope")])
+def test_a_misspelt_name_is_an_error(lab: Lab, command: str, option: str, name: str) -> None:
+    lab.run(OLD, branch="main")
+    lab.reader()
+    words = [*command.split(), option, name, "--home", str(lab.settings.home)]
+    with pytest.raises(NotFound, match=f"Nothing is known of a {option[2:]} '{name}'"):
+        CliRunner().invoke(app, words, catch_exceptions=False)

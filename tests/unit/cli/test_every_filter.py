@@ -42,10 +42,10 @@ NONE = {
 }  # fmt: skip
 """Values that are known, and select nothing of it; of one command where its values are its own."""
 NO_FILTERS = {
-    "after", "as_json", "as_of", "before", "documented", "family", "format_", "history", "home", "list_", "metric",
-    "min_change_percent", "models", "name", "output", "record", "theme", "kind", "by_device", "table",
+    "after", "as_json", "as_of", "before", "branch", "documented", "family", "format_", "history", "home", "list_",
+    "metric", "min_change_percent", "models", "name", "output", "record", "theme", "kind", "by_device", "table",
 }  # fmt: skip
-"""What these say is what is asked and how it is answered."""
+"""What these say is what is asked and how it is answered; no run of this log has a branch."""
 ASK_MEASURE_OR_IMPORT = {
     "predict", "recommend", "serving", "run", "bench run", "bench request", "bench take", "bench wheels",
     "bench coverage", "bench serve", "host serve", "migrate",
