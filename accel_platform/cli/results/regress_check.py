@@ -10,7 +10,7 @@ import typer
 
 from accel_platform.analysis.regressions.thresholds import MIN_CHANGE_PERCENT
 from accel_platform.cli.options import AsOf, Home, Json, min_change, output_file
-from accel_platform.cli.output import note, print_error, print_json, print_table, settings_for
+from accel_platform.cli.output import line_width, note, print_error, print_json, print_table, say, settings_for
 
 if TYPE_CHECKING:
     from accel_platform.analysis.query.run_refs import RunSet
@@ -53,9 +53,11 @@ def check(
     Exit code 0: no regression. 1: a regression. 2: no decision is possible, or the input is invalid.
     """
     from accel_platform.analysis.regressions.check import CANNOT_DECIDE
-    from accel_platform.errors import AccelError
+    from accel_platform.errors import AccelError, InvalidInput
 
     try:
+        if as_json and format_ not in ("table", "json"):
+            raise InvalidInput(f"--json and --format {format_} are two formats: choose one.")
         reject_as_of(as_of, confirm=confirm, record=record)
         settings = settings_for(home, as_of)
         checked = _run_check(settings, baseline, candidate, min_change_percent, confirm=confirm, record=record)
@@ -161,12 +163,26 @@ def _print(checked: Check, format_: CheckFormat, *, recorded: bool) -> None:
             }
             for text, decision in regressions.named_decisions(checked)
         ]
-        print_table(rows, missing="No cell was measured on either side.")
+        reasons = _take_reasons(rows)
+        print_table(rows, missing="No cell was measured on either side.", keep=("change_percent",), whole=("cell",))
+        for reason in reasons:
+            say(reason)
         note(f"{regressions.title(checked)}.")
         if (hint := regressions.common_shift(checked)) is not None:
             note(hint)
         if (step := regressions.next_step(checked.decisions, recorded=recorded)) is not None:
             note(step)
+
+
+def _take_reasons(rows: list[dict[str, Any]]) -> list[str]:
+    """Return the reasons as lines and remove their column, where a terminal cannot show it whole; else nothing."""
+    from accel_platform.table_io.width import fits, without_constant_columns
+
+    width = line_width()
+    if width is None or len(rows) < 2 or fits(without_constant_columns(rows)[0], width):
+        return []
+    reasons = [(f"{row['model_id']}, {row['cell']}", row["measure"], row.pop("why")) for row in rows]
+    return [f"{cell}, {measure}: {why}" for cell, measure, why in reasons if why]
 
 
 def as_document(checked: Check) -> dict[str, Any]:

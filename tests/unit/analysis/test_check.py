@@ -1156,3 +1156,24 @@ def test_a_misspelt_name_is_an_error(lab: Lab, command: str, option: str, name: 
     words = [*command.split(), option, name, "--home", str(lab.settings.home)]
     with pytest.raises(NotFound, match=f"Nothing is known of a {option[2:]} '{name}'"):
         CliRunner().invoke(app, words, catch_exceptions=False)
+
+
+def test_a_narrow_terminal_shows_cells_and_reasons_whole(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
+    lab.runs(6, OLD)
+    lab.runs(2, NEW)
+    lab.run(NEW, batch_size=16)
+    lab.reader()
+    monkeypatch.setenv("COLUMNS", "100")
+    answer = lab.accel("check", "--baseline", OLD, "--candidate", NEW)
+    assert answer.exit_code == 0
+    for batch in (1, 16):
+        assert f"  cpu, batch {batch}, length 128, float32 " in answer.stdout
+    assert (
+        "\nbert-base, cpu, batch 16, length 128, float32, latency: the baseline did not measure it\n" in answer.stdout
+    )
+
+
+def test_two_formats_are_refused(lab: Lab) -> None:
+    answer = lab.accel("check", "--baseline", OLD, "--candidate", NEW, "--json", "--format", "junit")
+    assert (answer.exit_code, answer.stdout) == (2, "")
+    assert "--json and --format junit are two formats: choose one." in answer.stderr
