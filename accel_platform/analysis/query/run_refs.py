@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 MIN_PREFIX_LENGTH = 7
 """Fewest characters of a commit or run id accepted as a prefix."""
 
+_MAX_ANCESTORS = 1000
+"""Commits before an unmeasured one among which a measured one is looked for."""
 _RUNS = """SELECT run_id, "commit" FROM runs WHERE kind = 'benchmark' ORDER BY run_id"""
 
 
@@ -80,33 +82,55 @@ def _begun_by(prefix: str, names: Collection[str]) -> str | None:
 
 def _measured_commit(ref: str, commits: Collection[str], folder: Path | None) -> str:
     """Return the label of the commit that git calls so. Raises NotFound if git knows none, or no run measured it."""
-    resolved = _git_answer(ref, folder, "rev-parse", "--verify", "--quiet")
+    resolved = _commit_answer(ref, folder, "rev-parse", "--verify", "--quiet")
     if resolved is None:
         raise NotFound(
-            f"{ref!r} is no run, no commit of a run and nothing that git knows here "
-            "(`git fetch --tags` brings tags). "
+            f"{ref!r} is no run, no commit of a run and nothing that git knows here. {_git_hint(folder)} "
             'Runs: `accel db query "SELECT run_id, started_at, \\"commit\\" FROM runs"`.'
         )
-    # A label may be a short commit.
-    for commit in commits:
-        if len(commit) >= MIN_PREFIX_LENGTH and resolved.startswith(commit):
-            return commit
-    known = f" Commits that were: {', '.join(sorted(c[:12] for c in commits)[:8])}." if commits else ""
+    if (label := _label_of(resolved, commits)) is not None:
+        return label
+    history = (_git(folder, "rev-list", f"--max-count={_MAX_ANCESTORS}", resolved) or "").split()
+    before = next((found for commit in history if (found := _label_of(commit, commits)) is not None), None)
+    if before is not None:
+        known = f" The last measured commit before it is {before[:12]}."
+    else:
+        known = f" Commits that were: {', '.join(sorted(c[:12] for c in commits)[:8])}." if commits else ""
+    name = "" if resolved.startswith(ref) else f"{ref!r} is "
     raise NotFound(
-        f"{ref!r} is commit {resolved[:12]}, which no run here measured: `accel bench run --label "
-        f"commit={resolved[:12]}` there, or import its results with `accel bench import`.{known}"
+        f"{name}commit {resolved[:12]}, which no run here measured: check it out and `accel bench run --label "
+        f"commit={resolved[:12]}`, or import its results with `accel bench import`.{known}"
     )
+
+
+def _label_of(commit: str, labels: Collection[str]) -> str | None:
+    """Return the label that names a commit, whole or shortened; None if none does."""
+    return next((name for name in labels if len(name) >= MIN_PREFIX_LENGTH and commit.startswith(name)), None)
+
+
+def _git_hint(folder: Path | None) -> str:
+    """Return what may be missing where git does not know a name."""
+    is_shallow = _git(folder, "rev-parse", "--is-shallow-repository")
+    if is_shallow is None:
+        return "There is no git repository here: name a run, or a commit that was measured."
+    if is_shallow == "true":
+        return "This clone is shallow: `git fetch --unshallow --tags` brings its history."
+    return "`git fetch --tags` brings tags."
 
 
 def git_commit_time(commit: str) -> str | None:
     """Return when a commit was made, in ISO 8601, by the git folder this runs in; None where that does not know it."""
-    return _git_answer(commit, None, "show", "-s", "--format=%cI")
+    return _commit_answer(commit, None, "show", "-s", "--format=%cI")
 
 
-def _git_answer(ref: str, folder: Path | None, *command: str) -> str | None:
-    if not ref or ref.startswith("-"):
-        return None
-    words = ["git", *command, f"{ref}^{{commit}}"]
+def _commit_answer(ref: str, folder: Path | None, *command: str) -> str | None:
+    """Return what git says of the commit that it calls so; None without one."""
+    return _git(folder, *command, f"{ref}^{{commit}}") if ref and not ref.startswith("-") else None
+
+
+def _git(folder: Path | None, *command: str) -> str | None:
+    """Return what git says in a folder; None if that is nothing, an error, or git is not there."""
+    words = ["git", *command]
     try:
         answer = subprocess.run(words, cwd=folder, capture_output=True, text=True, check=False, timeout=30)
     except (OSError, subprocess.TimeoutExpired):

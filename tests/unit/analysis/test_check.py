@@ -460,6 +460,28 @@ class TestRefs:
         subprocess.run([*git, "commit", "-q", "--allow-empty", "-m", "second"], check=True)
         assert resolve_runs(lab.reader(), "HEAD~1", folder=repository).run_ids == (run,)
 
+    def test_what_git_lacks_is_named(self, lab: Lab, tmp_path: Path) -> None:
+        """A push of two commits measures the last, and the runner of a job clones as little as it can."""
+        repository, shallow, nothing = tmp_path / "repository", tmp_path / "shallow", tmp_path / "nothing"
+        git = ["git", "-C", str(repository), "-c", "user.name=t", "-c", "user.email=t@example.org"]
+        subprocess.run(["git", "init", "-q", "-b", "main", str(repository)], check=True)
+        for word in ("first", "second", "third"):
+            subprocess.run([*git, "commit", "-q", "--allow-empty", "-m", word], check=True)
+        log = subprocess.run([*git, "rev-list", "HEAD"], check=True, capture_output=True, text=True).stdout.split()
+        lab.run(log[2])
+        reader = lab.reader()
+        last = f"The last measured commit before it is {log[2][:12]}."
+        with pytest.raises(NotFound, match=f"^'HEAD' is commit {log[0][:12]}, which no run .* {last}$"):
+            resolve_runs(reader, "HEAD", folder=repository)
+        with pytest.raises(NotFound, match=f"^commit {log[1][:12]}, which no run here measured"):
+            resolve_runs(reader, log[1], folder=repository)
+        subprocess.run(["git", "clone", "-q", "--depth", "1", f"file://{repository}", str(shallow)], check=True)
+        with pytest.raises(NotFound, match="This clone is shallow: `git fetch --unshallow --tags` brings its history"):
+            resolve_runs(reader, "HEAD~1", folder=shallow)
+        nothing.mkdir()
+        with pytest.raises(NotFound, match="There is no git repository here: name a run, or a commit"):
+            resolve_runs(reader, "HEAD~1", folder=nothing)
+
     def test_what_means_no_run_is_refused(self, lab: Lab, tmp_path: Path) -> None:
         lab.run(OLD)
         reader = lab.reader()
