@@ -24,6 +24,7 @@ from accel_platform.analysis.query.run_refs import (
 from accel_platform.analysis.regressions.changepoint_history import regression_event
 from accel_platform.analysis.regressions.decision import MIN_EARLIER_PROCESSES, Decision, State
 from accel_platform.analysis.regressions.regression_test import decide, is_tested
+from accel_platform.analysis.regressions.sides import comparable_median_ms
 from accel_platform.analysis.regressions.thresholds import MEMORY_MEASURES, MIN_CHANGE_PERCENT, least_change_percent
 from accel_platform.analysis.regressions.triage import (
     AcceptedShift,
@@ -383,7 +384,12 @@ def _decide_one_sided(cell: _Cell, alike: Sequence[_Cell], absence: _Absence) ->
     if unlike is None:
         return absence.explain(decision, measured_before=True)
     what = _differences(cell.before[-1], unlike.after[-1], cell.series, unlike.series, absence.devices)
-    return replace(decision, processes_after=len(unlike.after), reason=f"not comparable: {what}")
+    decision = replace(decision, processes_after=len(unlike.after), reason=f"not comparable: {what}")
+    if unlike.series.device_id != cell.series.device_id:
+        return decision
+    # An upgrade that makes the device slower is to be seen, though no commit is to blame.
+    before_ms, after_ms = comparable_median_ms(cell.before), comparable_median_ms(unlike.after)
+    return replace(decision, before_ms=before_ms, after_ms=after_ms)
 
 
 def _differences(

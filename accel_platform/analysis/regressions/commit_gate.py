@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import itertools
 import json
+from collections import Counter
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -13,7 +14,7 @@ from typing import Any
 
 from accel_platform.analysis.query.run_refs import MIN_PREFIX_LENGTH, RunSet
 from accel_platform.analysis.regressions.changepoint_history import record_regressions, regression_event
-from accel_platform.analysis.regressions.check import Check, check
+from accel_platform.analysis.regressions.check import CANNOT_DECIDE, Check, check
 from accel_platform.events import Event, EventLog
 from accel_platform.events.types import CommitChecked
 from accel_platform.warehouse.reader import Reader
@@ -155,6 +156,7 @@ def check_commit(reader: Reader, commit: MeasuredCommit) -> tuple[Check | None, 
             "commit": commit.name,
             "baseline": baseline.name,
             "outcome": _OUTCOMES[checked.exit_code],
+            "reason": _undecided_reason(checked) if checked.exit_code == CANNOT_DECIDE else None,
             "candidate_runs": commit.run_ids,
             "baseline_runs": baseline.run_ids,
             "cells": {state: states.count(state) for state in sorted(set(states))},
@@ -162,6 +164,16 @@ def check_commit(reader: Reader, commit: MeasuredCommit) -> tuple[Check | None, 
             "snapshot_id": checked.snapshot_id,
         }
     )
+
+
+def _undecided_reason(checked: Check) -> str:
+    """Return why a check decides nothing: the reason that most cells share, and the number of the others."""
+    reasons = Counter(d.reason for d in checked.decisions if d.state == "insufficient_data" and d.reason)
+    if not reasons:
+        return "no cell was measured on either side"
+    [(reason, count)] = reasons.most_common(1)
+    others = reasons.total() - count
+    return f"{reason}; for other reasons: {others} more" if others else reason
 
 
 def record_check(log: EventLog, checked: Check | None, payload: CommitChecked, *, source: str) -> Event | None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from statistics import median
 
 from accel_platform.analysis.query.measured import ProcessResult
 from accel_platform.analysis.regressions.decision import (
@@ -13,7 +12,7 @@ from accel_platform.analysis.regressions.decision import (
     MIN_PROCESSES,
     Decision,
 )
-from accel_platform.analysis.regressions.sides import any_works, comparable_processes, count_failed
+from accel_platform.analysis.regressions.sides import any_works, comparable_median_ms, count_failed
 from accel_platform.analysis.stats.significance import ALPHA, failure_p_value
 
 
@@ -28,7 +27,7 @@ def decide_failures(
 
     `alpha` is the probability of a difference by chance from which on it counts as none.
     """
-    decision = replace(decision, before_ms=_median_ms(baseline), after_ms=_median_ms(candidate))
+    decision = replace(decision, before_ms=comparable_median_ms(baseline), after_ms=comparable_median_ms(candidate))
     causes = [process.failure for process in (*earlier, *baseline, *candidate) if process.failure]
     failed, failed_before = count_failed(candidate), count_failed(earlier)
     if (certain := _decide_all_failing(decision, baseline, candidate, earlier, causes)) is not None:
@@ -79,9 +78,3 @@ def _decide_all_failing(
     if not any_works(baseline) and (len(baseline) >= MIN_PROCESSES or count_failed(earlier) == len(earlier)):
         return replace(decision, state="improved", reason=f"it works now; before: {causes[-1]}")
     return None
-
-
-def _median_ms(processes: Sequence[ProcessResult]) -> float | None:
-    """Return the median latency of the processes that work; None where none has one."""
-    known = [p.median_ms for p in comparable_processes(processes, "latency") if p.median_ms is not None]
-    return median(known) if known else None

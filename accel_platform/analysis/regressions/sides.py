@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from statistics import median
 
 import numpy as np
 
@@ -40,6 +41,12 @@ def figures_of(processes: Sequence[ProcessResult], measure: Measure) -> list[flo
     if measure == "latency":
         return [median_ns(process.samples_ns) / 1e6 for process in processes]
     return [figure for process in processes if (figure := process.figure(measure))]
+
+
+def comparable_median_ms(processes: Sequence[ProcessResult]) -> float | None:
+    """Return the median latency of the processes that work; None where none has one."""
+    known = [p.median_ms for p in comparable_processes(processes, "latency") if p.median_ms is not None]
+    return median(known) if known else None
 
 
 def pool_samples(processes: Sequence[ProcessResult]) -> list[int]:

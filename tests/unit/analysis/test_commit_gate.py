@@ -139,6 +139,15 @@ def test_without_a_baseline_nothing_is_decided_and_the_reason_says_so(ci: Ci, se
     )
 
 
+def test_a_check_that_decides_nothing_says_why(ci: Ci, settings: Settings) -> None:
+    ci.runs(2, OLD)
+    ci.run(NEW)
+    reader = _reader(settings)
+    _, told = check_commit(reader, unchecked_commits(reader)[0])
+    assert told.outcome == "undecided"
+    assert told.reason == "its noise is unknown: 3 more earlier processes of this series are needed"
+
+
 def test_the_baseline_is_what_the_label_names_or_what_came_before_on_the_branch() -> None:
     known = [
         MeasuredCommit("a" * 40, ("run-1",), branch="main"),
