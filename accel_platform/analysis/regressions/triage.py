@@ -225,19 +225,26 @@ def build_acceptance(reader: Reader, beginning: str, *, by: str, reason: str) ->
 def build_rejection(reader: Reader, beginning: str, *, by: str, reason: str) -> ShiftRejected:
     """Build the event by which a person rejects a recorded regression.
 
-    The event names the results that no longer count: the evidence, and the results of its series so far from the first
-    of these on. Results nearer to the level before, or of a shift recorded later, are left out. Parameters and errors
-    are those of `build_acceptance`.
+    The event names the results that no longer count: the evidence, and the results of its series and branch so far from
+    the first of these on. Results nearer to the level before, or of a shift recorded later, are left out. Parameters
+    and errors are those of `build_acceptance`.
     """
     row = find_regression(reader, beginning)
     series, evidence = series_of(row), {row["first_result"], *row["evidence"]}
     recorded = reader.rows("SELECT * FROM regressions WHERE model_id = ?", (series.model_id,))
     of_series = [r for r in recorded if series_of(r) == series and r["measure"] == row["measure"]]
+    of_series = [r for r in of_series if _is_same_branch(r["branch"], row["branch"])]
     later = [r["first_result"] for r in of_series if r["first_result"] > max(evidence)]
     measured = read_measured_series(reader, model=series.model_id, hardware=series.hardware).get(series, [])
     since = [p for p in measured if row["first_result"] <= p.result_id and all(p.result_id < first for first in later)]
+    since = [process for process in since if _is_same_branch(process.branch, row["branch"])]
     results = evidence | {process.result_id for process in since if not _is_nearer_before(process, row)}
     return ShiftRejected(**_shared_fields(row, by, reason), results=tuple(sorted(results)))
+
+
+def _is_same_branch(one: str | None, other: str | None) -> bool:
+    """Return whether two branches may be one: None is of unknown branch."""
+    return one is None or other is None or one == other
 
 
 def build_reopening(reader: Reader, beginning: str, *, by: str, reason: str) -> ShiftReopened:

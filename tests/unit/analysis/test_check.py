@@ -399,11 +399,14 @@ class TestUnlike:
             "not comparable: driver 1.0 before, 2.0 now; threads 1 before, 4 now; torch 1.0 before, 2.0 now"
         )
         assert found.change_percent is None
+        assert (found.before_ms, found.after_ms) == (pytest.approx(20, rel=0.02), pytest.approx(40, rel=0.02))
 
     def test_another_device_is_named(self, lab: Lab) -> None:
         lab.runs(6, OLD)
         lab.runs(3, NEW, 2.0, device_id="cpu-other", fingerprint="of another")
-        assert lab.only().reason == "not comparable: device cpu-test before, cpu-other now"
+        found = lab.only()
+        assert found.reason == "not comparable: device cpu-test before, cpu-other now"
+        assert (found.before_ms, found.after_ms) == (None, None)
 
     def test_of_several_fingerprints_like_is_held_against_like(self, lab: Lab) -> None:
         """The faster driver hides nothing, and the slower one accuses nobody."""
@@ -693,6 +696,25 @@ class TestRejected:
         rows = {row["regression_id"]: row for row in lab.rows()}
         assert len(rows[first]["rejected_results"]) == 4
         assert (rows[second]["state"], lab.only(candidate=worse).state) == ("open", "regressed")
+
+    @pytest.mark.parametrize("is_recorded", [False, True])
+    def test_a_shift_of_an_abandoned_branch_is_rejected_alone(self, lab: Lab, is_recorded: bool) -> None:
+        on_main, again = "c" * 40, "d" * 40
+        lab.runs(6, OLD, branch="main")
+        lab.runs(3, NEW, 1.3, branch="abandoned")
+        shift = self._found(lab)
+        lab.runs(3, on_main, 1.3, branch="main")
+        if is_recorded:
+            self._found(lab, candidate=on_main)
+        lab.runs(2, again, 1.3, branch="abandoned")
+        self._reject(lab, shift)
+        assert lab.only(candidate=again).reason == "its shift was rejected"
+        found = lab.only(candidate=on_main)
+        assert (found.state, found.processes_after) == ("regressed", 3)
+        assert {row["branch"]: row["state"] for row in lab.rows()} == {
+            "abandoned": "rejected",
+            **({"main": "open"} if is_recorded else {}),
+        }
 
     def test_a_failure_is_rejected_until_it_fails_again(self, lab: Lab) -> None:
         lab.runs(2, OLD)
