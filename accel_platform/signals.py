@@ -1,4 +1,4 @@
-"""Ends of child processes: SIGINT kept from some, and all of them gone before their parent is."""
+"""Signals that end processes: SIGINT kept from some children, SIGTERM as an interrupt, and no child left behind."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import ctypes
 import os
 import signal
 import sys
+import threading
 import time
 from collections.abc import Collection, Iterator
 from contextlib import contextmanager, suppress
@@ -36,6 +37,22 @@ def block_sigint() -> Iterator[None]:
         yield
     finally:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+@contextmanager
+def sigterm_as_interrupt() -> Iterator[None]:
+    """Have SIGTERM, by which CI servers cancel jobs, act like Ctrl-C within the block, unless something handles it.
+
+    Otherwise it would end this process at once, and the log would not say that its run was stopped.
+    """
+    if threading.current_thread() is not threading.main_thread() or signal.getsignal(signal.SIGTERM) != signal.SIG_DFL:
+        yield
+        return
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
 
 
 def adopt_orphans() -> None:

@@ -39,13 +39,15 @@ def measure_and_print(
     """
     from accel_platform.benchmark_api import execute
     from accel_platform.errors import AccelError
+    from accel_platform.signals import sigterm_as_interrupt
 
     summaries = []
     for number in range(1, repeat + 1):
         if repeat > 1:
             note(f"run {number} of {repeat}")
         try:
-            summaries.append(execute(planned, on_progress=note, always_report=always_report))
+            with sigterm_as_interrupt():
+                summaries.append(execute(planned, on_progress=note, always_report=always_report))
         except KeyboardInterrupt:
             note(f"Stopped. Results so far are kept; {again} continues.")
             raise

@@ -109,6 +109,7 @@ def _remeasure(settings: Settings, reader: Reader, candidate: RunSet, doubtful: 
     from accel_platform.bench.plan.run_options import commit_from_environment
     from accel_platform.benchmark_api import remeasure_cells
     from accel_platform.errors import InvalidInput
+    from accel_platform.signals import sigterm_as_interrupt
 
     here = commit_from_environment()
     if here and candidate.commit and not (here.startswith(candidate.commit) or candidate.commit.startswith(here)):
@@ -126,7 +127,8 @@ def _remeasure(settings: Settings, reader: Reader, candidate: RunSet, doubtful: 
     rows = reader.rows(_PLANS, {"runs": list(candidate.run_ids)})
     plans = [json.loads(row["plan"]) for row in rows]
     labels = {**json.loads(rows[-1]["labels"] or "{}"), "confirms": rows[-1]["run_id"]}
-    runs = remeasure_cells(plans, wanted, times, settings, labels=labels, on_progress=note)
+    with sigterm_as_interrupt():
+        runs = remeasure_cells(plans, wanted, times, settings, labels=labels, on_progress=note)
     if not runs:
         note("None of them is of this host as it is now: nothing was measured again.")
     return runs
