@@ -278,7 +278,7 @@ def test_a_shift_that_the_history_told_is_not_told_by_the_check_of_a_later_commi
 ) -> None:
     """One process alone is no regression of a commit, and three commits in a row are a shift."""
     publish.publish(home.settings, publish.stage(home.settings))
-    texts = []
+    texts: list[str] = []
 
     def look_at(commit: str | None) -> None:
         publish.publish(home.settings, publish.stage(home.settings))
