@@ -128,10 +128,17 @@ def family_of(model_type: str) -> str:
 
 
 @lru_cache(maxsize=1)
+def named_models() -> dict[str, Any]:
+    """Return the content of `sets.toml`. It is read once, because that takes 30 ms."""
+    content: dict[str, Any] = tomllib.loads((files(__package__) / "sets.toml").read_text(encoding="utf-8"))
+    return content
+
+
+@lru_cache(maxsize=1)
 def _named_architectures() -> dict[str, ArchitectureKind]:
-    raw = tomllib.loads((files(__package__) / "sets.toml").read_text(encoding="utf-8"))["architectures"]
     return {
-        name: ArchitectureKind(entry["family"], entry.get("category", entry["modality"])) for name, entry in raw.items()
+        name: ArchitectureKind(entry["family"], entry.get("category", entry["modality"]))
+        for name, entry in named_models()["architectures"].items()
     }
 
 

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import difflib
 import re
-import tomllib
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
-from importlib.resources import files
 from typing import Any, Literal, get_args
 
 from accel_platform.errors import InvalidInput, NotFound
+from accel_platform.workloads.architectures import named_models
 
 Modality = Literal["text", "vision", "audio", "multimodal"]
 SourceKind = Literal["module", "torchscript", "exported", "onnx", "openvino", "timm"]
@@ -208,7 +207,7 @@ class _Catalog:
 
 @lru_cache(maxsize=1)
 def _catalog() -> _Catalog:
-    raw = tomllib.loads((files(__package__) / "sets.toml").read_text(encoding="utf-8"))
+    raw = named_models()
     models = {}
     for model_id, entry in raw["models"].items():
         usual = raw["architectures"][entry["architecture"]]

@@ -170,14 +170,14 @@ def unread_figures(content: Mapping[str, Any]) -> dict[str, Any]:
 
     Values that say that nothing was measured (null, "N/A", NaN, 0) are not among them.
     """
-    return {key: value for key, value in content.items() if _may_be_figure(str(key)) and _is_unread(str(key), value)}
+    return {key: content[key] for key in _speed_keys(tuple(content)) if _is_unread(str(key), content[key])}
 
 
-@lru_cache(maxsize=8192)
-def _may_be_figure(key: str) -> bool:
-    """Return whether a key is known for a figure or sounds like one; most keys of a row are spared the rest."""
-    plain = _plain(key)
-    return _meaning(plain) is not None or _OF_SPEED.search(plain) is not None
+@lru_cache(maxsize=1024)
+def _speed_keys(keys: tuple[Any, ...]) -> tuple[Any, ...]:
+    """Return the keys known for a figure, or that sound like one. The rows of a table share their keys."""
+    plain = {key: _plain(str(key)) for key in keys}
+    return tuple(key for key in keys if _meaning(plain[key]) is not None or _OF_SPEED.search(plain[key]) is not None)
 
 
 def _is_unread(key: str, value: Any) -> bool:
@@ -211,14 +211,15 @@ def completed(figures: Mapping[str, Any], content: Mapping[str, Any], *, seconds
 
     Statistics are added only where the reader found no latency, each other figure where it is missing.
     """
+    if any(value for field, value in figures.items() if field.startswith(("latency_", "samples_ns"))):
+        content = {key: value for key, value in content.items() if not _names_latency(str(key))}
     more = named_figures(content, seconds=seconds)
-    has_latency = any(value for field, value in figures.items() if field.startswith(("latency_", "samples_ns")))
-    wanted = {field: value for field, value in more.items() if not (has_latency and _is_latency(field))}
-    return {**figures, **{field: value for field, value in wanted.items() if not figures.get(field)}}
+    return {**figures, **{field: value for field, value in more.items() if not figures.get(field)}}
 
 
-def _is_latency(field: str) -> bool:
-    return field.startswith(("latency_", "samples_ns"))
+def _names_latency(key: str) -> bool:
+    meaning = _meaning(_plain(key))
+    return meaning is not None and meaning.figure == "latency"
 
 
 class _KeyMeaning(NamedTuple):

@@ -119,6 +119,11 @@ def is_of_the_old_framework(columns: Iterable[str]) -> bool:
 
 def is_result_row(columns: Iterable[str]) -> bool:
     """Return whether column names hold a model, a hardware and a figure of the old framework."""
+    return _are_of_results(tuple(columns))
+
+
+@lru_cache(maxsize=256)
+def _are_of_results(columns: tuple[str, ...]) -> bool:
     named = set(columns)
     if not named & set(MODEL) or not named & set(HARDWARE[:-2]):
         return False

@@ -9,7 +9,7 @@ import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 from uuid import UUID
 
 from accel_platform.errors import NO_ROOM, LogUnavailable, storage_errno, storage_unavailable
@@ -21,6 +21,9 @@ from migrations.pipeline.batches import SEGMENT_PREFIX
 from migrations.pipeline.document_reader import SOURCE
 from migrations.pipeline.ledger import numbered_id
 from migrations.suspicion.rules import MIN_MODEL_SHARE
+
+if TYPE_CHECKING:
+    import duckdb
 
 RULES_VERSION = 3
 """Raise it when a rule of this module changes, because every log is then to be checked once more."""
@@ -84,13 +87,14 @@ _COMMON = """
 CREATE TEMP TABLE common AS
 SELECT format, hardware, count(DISTINCT model) AS models FROM brief JOIN documents USING (document) GROUP BY ALL
 """
+_SEVERAL = """
+CREATE TEMP TABLE several AS
+SELECT event_id, document FROM brief
+SEMI JOIN (SELECT figures FROM brief GROUP BY figures HAVING min(document) <> max(document)) USING (figures)
+"""
 _FIGURES = f"""
 CREATE TEMP TABLE figures AS
-WITH several AS (
-    SELECT event_id, document FROM brief
-    SEMI JOIN (SELECT figures FROM brief GROUP BY figures HAVING min(document) <> max(document)) USING (figures)
-),
-parsed AS (
+WITH parsed AS (
     SELECT event_id, document, {_TEXTS} FROM several JOIN stored USING (event_id)
 ),
 named AS (
@@ -228,14 +232,23 @@ def _find_repeated(sources: Sequence[SegmentSource], memory_mb: int) -> list[tup
         con.execute("SET arrow_lossless_conversion = true; SET TimeZone = 'UTC'; SET preserve_insertion_order = false")
         con.execute(f"SET memory_limit = '{memory_mb}MB'; SET temp_directory = '{spill}'; SET threads = 1")
         con.execute(f"CREATE TEMP VIEW stored AS {_stored(sources)}")
-        for step in (_BRIEF, _DOCUMENTS, _COMMON, _FIGURES):
+        for step in (_BRIEF, _DOCUMENTS, _SEVERAL):
             con.execute(step)
-        constant = con.execute(_CONSTANT, {"models": _MIN_MODELS, "chance": MIN_MODEL_SHARE}).fetchall()
-        identical = con.execute(_IDENTICAL).fetchall()
+        constant, identical = _compare_figures(con)
         copied = con.execute(_COPY).fetchall()
         known = con.execute(_KNOWN).fetchall()
     found = {(row[0], row[1]): row for row in (*constant, *identical, *copied)}
     return [found[key] for key in sorted(found.keys() - set(known))]
+
+
+def _compare_figures(con: duckdb.DuckDBPyConnection) -> tuple[list[tuple[Any, ...]], list[tuple[Any, ...]]]:
+    """Return the suspicions of figures constant over models, and of figures identical on several hardware."""
+    if not con.execute("FROM several LIMIT 1").fetchall():
+        return [], []  # saves reading all payloads again
+    for step in (_COMMON, _FIGURES):
+        con.execute(step)
+    constant = con.execute(_CONSTANT, {"models": _MIN_MODELS, "chance": MIN_MODEL_SHARE}).fetchall()
+    return constant, con.execute(_IDENTICAL).fetchall()
 
 
 def _event(

@@ -24,10 +24,10 @@ from migrations.suspicion.claims import Claims, labels_in
 from migrations.suspicion.statistics import (
     RecordSet,
     describe_figures,
+    has_latency,
     has_other_figure,
     latency_ms,
     median_ms,
-    median_ratio,
     rank_correlation,
     relative_standard_error,
     stated_figures,
@@ -180,9 +180,11 @@ def identical_across_devices(records: RecordSet, _claims: Claims) -> Iterator[Ma
     places: dict[str, dict[Hashable, int]] = defaultdict(dict)
     for index in records.with_figures:
         r = records[index].result
-        if r.device_name is not None and latency_ms(r) is not None:
+        if r.device_name is not None and has_latency(r):
             size = (r.batch_size, r.sequence_length, r.output_tokens, str(r.original.get("image_size")))
             places[r.device_name][r.hardware, r.backend, r.model_id, r.mode, r.precision, *size] = index
+    if len(places) < 2:
+        return
     holders: dict[Hashable, list[str]] = defaultdict(list)
     for name, cells in places.items():
         for cell, index in cells.items():
@@ -262,8 +264,7 @@ def total_time_contradiction(record: Record, _claims: Claims) -> Suspicion | Non
     r = record.result
     statements = r.original.get("stated")
     total_s = quantity(statements.get("total_time_seconds")) if isinstance(statements, dict) else None
-    latency = latency_ms(r)
-    if not total_s or not r.iterations or not latency:
+    if not total_s or not r.iterations or not (latency := latency_ms(r)):
         return None
     each_ms = total_s * 1000 / r.iterations
     if symmetric_ratio(each_ms / latency) <= CONTRADICTION_RATIO:
@@ -321,21 +322,21 @@ def relabelled_cpu(records: RecordSet, _claims: Claims) -> Iterator[Mark]:
 
     All cells of the hardware are marked, paired or not; the CPU's own cells are not.
     """
-    cells: dict[str, dict[Hashable, ResultRecorded]] = defaultdict(dict)
+    cells: dict[str, dict[Hashable, tuple[ResultRecorded, float]]] = defaultdict(dict)
     for index in records.with_figures:
         r = records[index].result
-        if median_ms(r):
+        if time := median_ms(r):
             host = records[index].host_id
-            cells[r.hardware][host, r.model_id, r.mode, r.batch_size, r.sequence_length, r.precision] = r
+            cells[r.hardware][host, r.model_id, r.mode, r.batch_size, r.sequence_length, r.precision] = r, time
     cpu = cells.pop("cpu", {})
     for hardware, own in cells.items():
-        pairs = [(result, cpu[key]) for key, result in own.items() if key in cpu]
+        pairs = [(cell, cpu[key]) for key, cell in own.items() if key in cpu]
         if len(pairs) < (3 if hardware in CPU_RUNTIMES else 1):
             continue
         is_loose = hardware not in CPU_RUNTIMES and len(pairs) >= MIN_LOOSE_PAIRS
         limit = LOOSE_AGREEMENT_RATIO if is_loose else AGREEMENT_RATIO
-        ratios = [median_ratio(a, b) for a, b in pairs]
-        agreeing = sum(_agrees(ratio, a, b, limit) for ratio, (a, b) in zip(ratios, pairs, strict=True))
+        ratios = [time / cpu_time for (_, time), (_, cpu_time) in pairs]
+        agreeing = sum(_agrees(ratio, a, b, limit) for ratio, ((a, _), (b, _)) in zip(ratios, pairs, strict=True))
         middle = median(ratios)
         if symmetric_ratio(middle) <= AGREEMENT_RATIO and agreeing >= MIN_AGREEING_SHARE * len(pairs):
             evidence = (
@@ -347,15 +348,21 @@ def relabelled_cpu(records: RecordSet, _claims: Claims) -> Iterator[Mark]:
 
 def inverted_ranking(records: RecordSet, _claims: Claims) -> Iterator[Mark]:
     """Mark a place where cells that take long elsewhere take little, as with a driver that ends without computing."""
-    places: dict[Hashable, dict[Hashable, list[float]]] = defaultdict(lambda: defaultdict(list))
-    members: dict[Hashable, list[int]] = defaultdict(list)
+    by_place: dict[Hashable, list[int]] = defaultdict(list)
     for index in records.with_figures:
         r = records[index].result
-        place = (records[index].host_id, r.device_name, r.hardware, r.backend, r.mode, r.precision)
-        cell = (r.model_id, r.batch_size, r.sequence_length, r.output_tokens, str(r.original.get("image_size")))
-        if (time := time_ms(r)) is not None:
-            places[place][cell].append(time)
-            members[place].append(index)
+        by_place[records[index].host_id, r.device_name, r.hardware, r.backend, r.mode, r.precision].append(index)
+    if len(by_place) < MIN_RANKING_PLACES:
+        return
+    places: dict[Hashable, dict[Hashable, list[float]]] = defaultdict(lambda: defaultdict(list))
+    members: dict[Hashable, list[int]] = defaultdict(list)
+    for place, indexes in by_place.items():
+        for index in indexes:
+            r = records[index].result
+            cell = (r.model_id, r.batch_size, r.sequence_length, r.output_tokens, str(r.original.get("image_size")))
+            if (time := time_ms(r)) is not None:
+                places[place][cell].append(time)
+                members[place].append(index)
     everywhere: dict[Hashable, list[float]] = defaultdict(list)
     for times in places.values():
         for key, found in times.items():
@@ -401,8 +408,10 @@ RULES = (*DOCUMENT_RULES, *FIGURE_RULES, *RESULT_RULES)
 
 def _agrees(ratio: float, a: ResultRecorded, b: ResultRecorded, limit: float) -> bool:
     """Return whether the ratio is within the limit, or within two standard errors of the samples, up to 30 %."""
-    scatter = 1 + 2 * max(relative_standard_error(a), relative_standard_error(b))
-    return symmetric_ratio(ratio) <= max(limit, min(LOOSE_AGREEMENT_RATIO, scatter))
+    factor = symmetric_ratio(ratio)
+    if factor <= limit or factor > LOOSE_AGREEMENT_RATIO:
+        return factor <= limit
+    return factor <= 1 + 2 * max(relative_standard_error(a), relative_standard_error(b))
 
 
 @lru_cache(maxsize=1024)

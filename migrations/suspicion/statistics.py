@@ -36,11 +36,6 @@ def time_ms(result: ResultRecorded) -> float | None:
     return latency_ms(result) or (result.batch_size * 1000 / rate if rate and result.batch_size else None)
 
 
-def median_ratio(a: ResultRecorded, b: ResultRecorded) -> float:
-    """Return median of `a` over median of `b`; NaN where one is unknown or zero."""
-    return (median_ms(a) or math.nan) / (median_ms(b) or math.nan)
-
-
 def symmetric_ratio(ratio: float) -> float:
     """Return a ratio as a factor of at least 1; infinity for zero."""
     return max(ratio, 1 / ratio) if ratio else math.inf
@@ -108,7 +103,7 @@ class RecordSet(list[Record]):
             index
             for index, record in enumerate(self)
             if (result := record.result).status == "ok"
-            and (result.throughput_items_per_s is not None or _has_latency(result))
+            and (result.throughput_items_per_s is not None or has_latency(result))
         ]
 
     @cached_property
@@ -133,7 +128,8 @@ class RecordSet(list[Record]):
             yield from (part for part in parts.values() if len(part) > 1)
 
 
-def _has_latency(result: ResultRecorded) -> bool:
+def has_latency(result: ResultRecorded) -> bool:
+    """Return whether a mean or median is known, or samples are."""
     return bool(result.samples_ns) or result.latency_mean_ms is not None or result.latency_p50_ms is not None
 
 
