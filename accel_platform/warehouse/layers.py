@@ -122,13 +122,15 @@ SELECT r.*, r.status <> 'ok' OR coalesce(NOT r.verified, false) AS failed,
 FROM results AS r
 """
 # Evidence for matrix, regressions and predictor: verified measurements, and imports without suspicion. Measurements
-# that other processes disturbed stand in only where the cell has no others.
+# that other processes disturbed stand in only where the cell has no others. Few are disturbed: a NOT EXISTS for each
+# result would hold all results in memory.
 USABLE = """
-SELECT r.* EXCLUDE (counts, failed) FROM judged_results AS r
+SELECT * EXCLUDE (counts, failed) FROM judged_results
 WHERE counts AND status = 'ok' AND (provenance = 'imported' OR verified)
-    AND (disturbed IS NOT TRUE OR NOT EXISTS (
-        FROM judged_results AS o
-        WHERE o.provenance = 'measured' AND o.disturbed IS NOT TRUE AND o.status = 'ok' AND o.verified
+    AND result_id NOT IN (
+        SELECT r.result_id
+        FROM judged_results AS r SEMI JOIN judged_results AS o
+            ON o.provenance = 'measured' AND o.disturbed IS NOT TRUE AND o.status = 'ok' AND o.verified
             AND o.model_id = r.model_id AND o.hardware = r.hardware AND o.mode = r.mode
             AND o.fingerprint IS NOT DISTINCT FROM r.fingerprint
             AND o.choice IS NOT DISTINCT FROM r.choice AND o.device_id IS NOT DISTINCT FROM r.device_id
@@ -136,7 +138,8 @@ WHERE counts AND status = 'ok' AND (provenance = 'imported' OR verified)
             AND o.sequence_length IS NOT DISTINCT FROM r.sequence_length
             AND o.output_tokens IS NOT DISTINCT FROM r.output_tokens
             AND o.processes IS NOT DISTINCT FROM r.processes
-    ))
+        WHERE r.disturbed
+    )
 """
 # Columns that name the ledger entry, by table. A document read again has a newer entry; only its rows are shown.
 SUPERSEDED_BY = {"import_ledger": "event_id", "quarantine": "ledger_id"}

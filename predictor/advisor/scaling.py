@@ -249,10 +249,12 @@ def _ratio_between(evidence: Evidence, source: CellKey, cell: CellKey, dimension
 def _log_ratios(evidence: Evidence, source: CellKey, cell: CellKey, dimension: str) -> list[tuple[str, int, float]]:
     """Return model, batch size and log ratio of all cells that were measured with either value of the dimension."""
     counterparts = _cells_like(evidence, cell if dimension == "target" else source, dimension, getattr(cell, dimension))
+    if not counterparts:
+        return []  # as for most targets, which others have measured in another precision
     return [
-        (other.cell.model_id, other.cell.batch_size, math.log(counterparts[key].latency_ms.p50 / other.latency_ms.p50))
+        (other.cell.model_id, other.cell.batch_size, math.log(counterpart.latency_ms.p50 / other.latency_ms.p50))
         for key, other in _cells_like(evidence, source, dimension, getattr(source, dimension)).items()
-        if key in counterparts
+        if (counterpart := counterparts.get(key)) is not None
     ]
 
 

@@ -10,8 +10,9 @@ import json
 from collections import Counter
 from collections.abc import Callable, Collection, Hashable, Iterator
 from dataclasses import dataclass, field, fields
-from functools import cached_property
-from operator import attrgetter
+from functools import cached_property, lru_cache
+from operator import attrgetter, itemgetter
+from sys import intern
 from typing import Any, TypeVar
 
 from accel_platform.analysis.query.cells import SHAPE
@@ -28,6 +29,8 @@ REFERENCE_HOSTS = frozenset({"host-40bb15d51d61", "host-f00cb1b79e00"})
 
 _MAX_EVENT_IDS = 20
 """Largest number of event ids per cell, newest first."""
+_MAX_RESULTS = 1 << 17
+"""Results that are summarized at once: their samples are held in memory."""
 T = TypeVar("T")
 
 
@@ -274,23 +277,39 @@ def published_distances(reader: Reader, *columns: str) -> dict[tuple[str, ...], 
 # The id of a device, or its name where a file states no id.
 _DEVICE = "coalesce(device_id, device_name)"
 # Cells as of charts and comparisons, but for what a query cannot name: choices, processes and setups.
-_CELL = ", ".join(("model_id", "hardware", "backend", "device", *(name for name in SHAPE if name != "processes")))
+_CELL_COLUMNS = ("model_id", "hardware", "backend", "device", *(name for name in SHAPE if name != "processes"))
+_CELL = ", ".join(_CELL_COLUMNS)
 
 # Where only the rate of a pass is published, it is the mean time between the ends of two batches.
 LATENCY = """coalesce(latency_p50_ms, latency_mean_ms,
     CASE WHEN mode = 'inference' AND throughput_items_per_s > 0 THEN 1e3 * batch_size / throughput_items_per_s END)"""
 
+# The columns of all results would be held in memory if these were materialized.
 _USABLE = f"""
-WITH usable AS (
+WITH timed AS NOT MATERIALIZED (
     SELECT *, {_DEVICE} AS device, {LATENCY} AS latency_ms
     FROM usable_results
     WHERE batch_size IS NOT NULL AND {LATENCY} > 0
         AND coalesce(processes, 1) = 1 -- queries are about one device
+),
+usable AS NOT MATERIALIZED (
+    FROM timed
     -- A figure of a knowledge pack that somebody also imported counts once.
-    QUALIFY provenance = 'measured' OR starts_with(source, '{SOURCE_PREFIX}')
-        OR NOT bool_or(starts_with(source, '{SOURCE_PREFIX}')) OVER (PARTITION BY {_CELL}, latency_ms)
+    WHERE result_id NOT IN (
+        SELECT own.result_id
+        FROM timed AS own SEMI JOIN timed AS pack
+            ON starts_with(pack.source, '{SOURCE_PREFIX}')
+            AND {" AND ".join(f"own.{c} IS NOT DISTINCT FROM pack.{c}" for c in (*_CELL_COLUMNS, "latency_ms"))}
+        WHERE own.provenance <> 'measured' AND NOT starts_with(own.source, '{SOURCE_PREFIX}')
+    )
 )
 """
+
+
+def _range_sql(figure: str) -> str:
+    """Return SQL of number, smallest, median and largest of a figure, where it is not NULL."""
+    return f"{{n: count({figure}), low: min({figure}), p50: median({figure}), high: max({figure})}}"
+
 
 # A cell's figure is the median over its results, as in the training set, the matrix and comparisons. The samples of all
 # runs make one ordered list. The k-th smallest and k-th largest of n enclose the next
@@ -301,30 +320,18 @@ cells AS (
         bool_or(provenance = 'measured') AS measured, bool_and(noisy IS TRUE) AS noisy,
         bool_and(coalesce(latency_p50_ms, latency_mean_ms) IS NULL) AS from_rate, max(recorded_at) AS newest,
         list(DISTINCT host_id) FILTER (provenance = 'measured' AND host_id IS NOT NULL) AS hosts,
-        list(latency_ms ORDER BY latency_ms) AS centres, median(latency_ms) AS centre,
+        {_range_sql("latency_ms")} AS latency,
         min(latency_min_ms) AS least, max(latency_max_ms) AS most, sum(samples)::BIGINT AS claimed_samples,
-        list(memory_peak_mib ORDER BY memory_peak_mib) FILTER (memory_peak_mib IS NOT NULL) AS memory,
-        list(energy_j_per_item ORDER BY energy_j_per_item) FILTER (energy_j_per_item > 0) AS energy,
-        list(event_id::VARCHAR ORDER BY recorded_at DESC, event_id)[1:{_MAX_EVENT_IDS}] AS event_ids
-    FROM usable GROUP BY {_CELL}, fingerprint
-),
-ordered AS (
-    SELECT {_CELL}, fingerprint, list_sort(list(s.latency_ms)) AS samples
-    FROM usable AS u JOIN samples AS s USING (result_id) GROUP BY {_CELL}, fingerprint
-),
-ranked AS (
-    SELECT *, len(samples) AS n, greatest(1, floor((len(samples) + 1) * {(1 - INTERVAL_LEVEL) / 2}))::INTEGER AS k
-    FROM ordered
+        {_range_sql("memory_peak_mib")} AS memory,
+        {_range_sql("CASE WHEN energy_j_per_item > 0 THEN energy_j_per_item END")} AS energy,
+        list(event_id::VARCHAR ORDER BY recorded_at DESC, event_id)[1:{_MAX_EVENT_IDS}] AS event_ids,
+        list_sort(flatten(list(samples_ns) FILTER (samples_ns IS NOT NULL))) AS ordered_ns, len(ordered_ns) AS n,
+        greatest(1, floor((n + 1) * {(1 - INTERVAL_LEVEL) / 2}))::INTEGER AS k
+    FROM usable LEFT JOIN (SELECT event_id, samples_ns FROM events WHERE samples_ns IS NOT NULL) USING (event_id)
+    WHERE hash(model_id) % $parts = $part
+    GROUP BY {_CELL}, fingerprint
 )
-SELECT c.* EXCLUDE (newest, fingerprint), r.n, r.k, r.samples[r.k] AS low, r.samples[r.n + 1 - r.k] AS high
-FROM cells AS c
-LEFT JOIN ranked AS r ON (c.model_id, c.hardware, c.backend, c.mode, c.batch_size)
-        = (r.model_id, r.hardware, r.backend, r.mode, r.batch_size)
-    AND c.device IS NOT DISTINCT FROM r.device AND c.precision IS NOT DISTINCT FROM r.precision
-    AND c.sequence_length IS NOT DISTINCT FROM r.sequence_length AND c.image_size IS NOT DISTINCT FROM r.image_size
-    AND c.output_tokens IS NOT DISTINCT FROM r.output_tokens
-    AND c.fingerprint IS NOT DISTINCT FROM r.fingerprint
-ORDER BY c.measured, c.newest, c.fingerprint
+SELECT * EXCLUDE (ordered_ns), ordered_ns[k] / 1e6 AS low, ordered_ns[n + 1 - k] / 1e6 AS high FROM cells
 """
 
 _PUBLISHED = f"""{_USABLE},
@@ -366,21 +373,31 @@ def observed_devices(reader: Reader, *, gone: bool = False) -> list[KnownDevice]
 
 
 def _cell_summaries(reader: Reader) -> Iterator[CellSummary]:
-    """Yield one summary per cell and fingerprint, sorted so that the last one of each cell is the valid one."""
-    for row in reader.rows(_CELL_SUMMARIES):
-        yield CellSummary(
-            cell=_cell(row),
-            model_family=row["model_family"],
-            runs=row["runs"],
-            measured=row["measured"],
-            noisy=row["noisy"],
-            from_rate=row["from_rate"],
-            latency_ms=_latency_interval(row),
-            memory_peak_mib=_observed_range(row["memory"]) if row["memory"] else None,
-            event_ids=tuple(row["event_ids"]),
-            energy_j_per_item=_observed_range(row["energy"]) if row["energy"] else None,
-            hosts=tuple(sorted(row["hosts"] or ())),
-        )
+    """Return one summary per cell and fingerprint, sorted so that the last one of each cell is the valid one."""
+    parts = 1 + reader.rows("SELECT count(*) AS results FROM results")[0]["results"] // _MAX_RESULTS
+    found = []
+    for part in range(parts):
+        for row in reader.rows(_CELL_SUMMARIES, {"parts": parts, "part": part}):
+            validity = (row["measured"], row["newest"], row["fingerprint"] is None, row["fingerprint"] or "")
+            found.append((validity, _summary(row)))
+    found.sort(key=itemgetter(0))
+    return (summary for _, summary in found)
+
+
+def _summary(row: dict[str, Any]) -> CellSummary:
+    return CellSummary(
+        cell=_cell(row),
+        model_family=intern(row["model_family"]),
+        runs=row["runs"],
+        measured=row["measured"],
+        noisy=row["noisy"],
+        from_rate=row["from_rate"],
+        latency_ms=_latency_interval(row),
+        memory_peak_mib=_observed_range(row["memory"]) if row["memory"]["n"] else None,
+        event_ids=tuple(row["event_ids"]),
+        energy_j_per_item=_observed_range(row["energy"]) if row["energy"]["n"] else None,
+        hosts=tuple(sorted(row["hosts"] or ())),
+    )
 
 
 def _latency_interval(row: dict[str, Any]) -> Interval:
@@ -388,25 +405,24 @@ def _latency_interval(row: dict[str, Any]) -> Interval:
 
     The middle is the same as the matrix's and the predictor's.
     """
+    p50 = row["latency"]["p50"]
     if row["n"] and row["n"] >= 2:
         n, k = row["n"], row["k"]
         level = min(INTERVAL_LEVEL, (n + 1 - 2 * k) / (n + 1))
         # The median of results may lie outside where one long run outweighs several short ones.
-        p50, low, high = row["centre"], min(row["low"], row["centre"]), max(row["high"], row["centre"])
-        return Interval(p50=p50, low=low, high=high, level=level)
+        return Interval(p50=p50, low=min(row["low"], p50), high=max(row["high"], p50), level=level)
     least, most, n = row["least"], row["most"], row["claimed_samples"]
-    if least is not None and most is not None and n is not None and n >= 2 and least <= row["centre"] <= most:
-        return Interval(p50=row["centre"], low=least, high=most, level=(n - 1) / (n + 1))
-    return _observed_range(row["centres"])
+    if least is not None and most is not None and n is not None and n >= 2 and least <= p50 <= most:
+        return Interval(p50=p50, low=least, high=most, level=(n - 1) / (n + 1))
+    return _observed_range(row["latency"])
 
 
-def _observed_range(ordered: list[float]) -> Interval:
-    """Return the range of n sorted figures, which holds the next one with probability (n - 1) / (n + 1)."""
-    n = len(ordered)
-    p50 = (ordered[(n - 1) // 2] + ordered[n // 2]) / 2
+def _observed_range(observed: dict[str, Any]) -> Interval:
+    """Return the range of n figures, which holds the next one with probability (n - 1) / (n + 1)."""
+    n, p50 = observed["n"], observed["p50"]
     if n < 2:
         return Interval(p50=p50)
-    return Interval(p50=p50, low=ordered[0], high=ordered[-1], level=(n - 1) / (n + 1))
+    return Interval(p50=p50, low=observed["low"], high=observed["high"], level=(n - 1) / (n + 1))
 
 
 def _compatibility(
@@ -418,15 +434,19 @@ def _compatibility(
 
 
 def _target(row: dict[str, Any]) -> Target:
-    return Target(row["hardware"], row["backend"], row["device"], row["device_name"] or row["device"])
+    return _shared_target(row["hardware"], row["backend"], row["device"], row["device_name"] or row["device"])
+
+
+_shared_target = lru_cache(maxsize=4096)(Target)
+"""Targets of equal names as one object, because a hundred thousand cells have a few hundred targets."""
 
 
 def _cell(row: dict[str, Any]) -> CellKey:
     return CellKey(
-        model_id=row["model_id"],
+        model_id=intern(row["model_id"]),
         target=_target(row),
-        mode=row["mode"],
-        precision=row["precision"],
+        mode=intern(row["mode"]),
+        precision=row["precision"] and intern(row["precision"]),
         batch_size=row["batch_size"],
         sequence_length=row["sequence_length"],
         image_size=row["image_size"],
