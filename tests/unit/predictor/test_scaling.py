@@ -26,6 +26,7 @@ from predictor.advisor.scaling import (
     scaled_estimate,
     warm_up,
 )
+from predictor.data import evidence
 from predictor.data.dataset import load_training_set
 from predictor.data.evidence import CellKey, Evidence, Target, load_evidence
 from predictor.data.fast_path import SlowPathRequired, fast_path_only
@@ -60,6 +61,16 @@ def test_runs_of_a_cell_are_pooled_with_their_spread(tmp_path: Path) -> None:
     peak = found.memory_peak_mib
     assert peak is not None
     assert peak.level == pytest.approx(0.5)
+
+
+def test_summaries_do_not_depend_on_the_parts_they_are_made_in(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    cells = [(model, batch_size) for model in MODELS for batch_size in (1, 2)]
+    runs = [result(model, "cpu", size, seed=seed) for model, size in cells for seed in range(3)]
+    settings = world(tmp_path, [*runs, *(verified(model, "cpu", size) for model, size in cells)])
+    at_once = load_evidence(Reader(settings))
+    monkeypatch.setattr(evidence, "_MAX_RESULTS", 2)
+    assert load_evidence(Reader(settings)) == at_once
+    assert len(at_once.summaries) == len(cells)
 
 
 def test_every_table_has_one_median_of_a_cell(tmp_path: Path) -> None:
