@@ -23,7 +23,7 @@ from accel_platform.backends.registry import runtime_for
 from accel_platform.errors import InvalidInput, NotFound
 
 OWN = "accel-platform"
-CORE = ("numpy", "psutil", "pyarrow", "pydantic", "pydantic-settings", "typer", "uuid-utils")
+CORE = ("numpy", "psutil", "pyarrow", "pydantic", "typer", "uuid-utils")
 """Packages that planning, recording and exporting import; each runtime adds its own."""
 GIVEN = ("torch",)
 _NVML = "nvidia-ml-py"
