@@ -8,10 +8,14 @@ from typing import Any
 
 from accel_platform.workloads.model_catalog import ModelSpec
 
-KEEP_ALL = frozenset(("full_attention", "indexed_attention", "hybrid"))
+KEEP_ALL = frozenset(("full_attention", "indexed_attention", "minimax_m3_sparse", "hybrid"))
 """Kinds of layers, as transformers calls them, that keep keys and values of every token."""
+KEEP_COMPRESSED = frozenset(("compressed_sparse_attention", "heavily_compressed_attention"))
+"""Kinds of layers that keep one vector for several tokens, and those of a window as they are (DeepSeek V4)."""
 KEEP_A_WINDOW = frozenset(("sliding_attention", "chunked_attention", "hybrid_sliding"))
 _KEEP_A_STATE = frozenset(("linear_attention", "hybrid", "hybrid_sliding"))
+_INDEXED = frozenset(("indexed_attention", "minimax_m3_sparse", "compressed_sparse_attention"))
+"""Kinds of layers that attend to what an index has chosen."""
 _KEEP_NOTHING = frozenset(("conv", "mlp", "moe"))
 """Kinds of layers that keep nothing, or next to nothing: a short convolution looks back three tokens."""
 _BY_ROW = "embed_tokens_per_layer"
@@ -42,7 +46,8 @@ class Decoder:
     width: float = 0.0
     """Numbers that one layer hands to the next per token; 0 where the config does not say."""
     attended: float = 0.0
-    """Multiply-adds per token and earlier token, in all layers that look back to the first: scores and their sums."""
+    """Multiply-adds per token and earlier token that it attends to, in all layers that look back to the first: scores
+    and their sums. With an index those of the layers that attend to what it chooses."""
     cache_parts: float = 1.0
     """Devices over which the cache of one token can be split: the key-value heads; 1 for a latent vector."""
     context: float = 0.0
@@ -50,6 +55,14 @@ class Decoder:
     vocabulary_parameters: float = 0.0
     """Number of parameters of token embedding and head, counted once where they are one matrix; 0 where unknown. They
     stay in 16 bits where the rest is quantized."""
+    chosen_tokens: float = 0.0
+    """Most earlier tokens that an index chooses to attend to (sparse attention); 0 where all are attended to."""
+    index_per_token: float = 0.0
+    """Part of `kept_per_token` that is read of every earlier token where an index chooses some: the index's keys, and
+    what layers without an index keep."""
+    index_attended: float = 0.0
+    """Multiply-adds per token and earlier token, chosen or not, besides `attended`: those of the index, and of layers
+    without one."""
 
     @property
     def expert_parameters(self) -> float:
@@ -70,12 +83,25 @@ class Decoder:
     def moved(self, into: float, out: float) -> float:
         """Return the cached numbers read or written per token, on average over `out` tokens added to `into`."""
         # Keys and values are read, a state is written as well.
-        seen = self.kept_per_token * (into + out / 2) + self.kept_in_window * _in_window(self.window, into, out)
-        return seen + 2 * self.state
+        return self.read(into, out) + self.state
+
+    def read(self, into: float, out: float) -> float:
+        """Return the cached numbers read per token, on average over `out` tokens added to `into`."""
+        of_chosen = (self.kept_per_token - self.index_per_token) * self._chosen(into, out)
+        in_window = self.kept_in_window * _in_window(self.window, into, out)
+        return of_chosen + self.index_per_token * (into + out / 2) + in_window + self.state
+
+    def multiply_adds(self, into: float, out: float) -> float:
+        """Return the multiply-adds with earlier tokens per token, on average over `out` tokens added to `into`."""
+        return self.attended * self._chosen(into, out) + self.index_attended * (into + out / 2)
+
+    def _chosen(self, into: float, out: float) -> float:
+        """Return the earlier tokens that a token attends to, on average over `out` tokens added to `into`."""
+        return _in_window(self.chosen_tokens, into, out) if self.chosen_tokens else into + out / 2
 
 
 def _in_window(window: float, into: float, out: float) -> float:
-    """Return the tokens in a window, on average while it fills."""
+    """Return the tokens in a window, on average over `out` tokens added to `into` while it fills."""
     grows = min(max(window - into, 0.0), out)
     first = min(into, window)
     return (grows * (first + grows / 2) + (out - grows) * (first + grows)) / out
@@ -105,7 +131,9 @@ def decoder_of(spec: ModelSpec) -> Decoder | None:
     reads, skipped = text_tower(spec), _image_only_layers(config)
     idle = (_BY_ROW, *(f".layers.{at}." for at in skipped))
     met_by_text = {name: n for name, n in sizes.items() if name.startswith(reads) and not any(i in name for i in idle)}
-    resting = (1 - met) * sum(n for name, n in met_by_text.items() if ".experts." in name)
+    of_experts = sum(n for name, n in met_by_text.items() if ".experts." in name)
+    met = met if of_experts else 1.0  # the config of a dense model may name experts that no layer has
+    resting = (1 - met) * of_experts
     of_head = head_parameters(spec, head)
     read, everything = sum(met_by_text.values()), sum(sizes.values()) + of_head
     return Decoder(
@@ -116,12 +144,10 @@ def decoder_of(spec: ModelSpec) -> Decoder | None:
         unread_parameters=everything - read,
         expert_share=met,
         width=_first(config, "hidden_size", "d_model", "n_embd") or 0.0,
-        attended=sum(
-            _multiply_adds_per_pair(layer) for kind, layer in layers_of(config, int(layers)) if kind in KEEP_ALL
-        ),
         cache_parts=1.0 if _first(config, "kv_lora_rank") else _least_kv_heads(config, int(layers)),
         context=_first(config, "max_position_embeddings", "n_positions", "seq_length", "max_seq_len") or 0.0,
         vocabulary_parameters=embedding_parameters(spec) + of_head,
+        **_attention_of(config, int(layers)),
     )
 
 
@@ -131,32 +157,65 @@ def _cached_numbers(config: Any, count: int) -> tuple[float, float, float, float
     None where the config does not say what a layer keeps.
     """
     in_all, in_window, window, states = 0.0, 0.0, 0.0, 0.0
-    # Some layers attend to what an earlier layer's index has chosen (GLM 5.2), and keep none of their own.
-    indexers = getattr(config, "indexer_types", None) or ["full"] * count
-    for (kind, layer), indexer in zip(layers_of(config, count), indexers, strict=False):
-        numbers = _numbers_per_token(kind, layer, has_index=indexer == "full")
+    for (kind, layer), indexes in _layers_and_indexers(config, count):
+        numbers = _keys_and_values(layer) if kind in KEEP_ALL | KEEP_A_WINDOW | KEEP_COMPRESSED else 0.0
         state = _state(layer) if kind in _KEEP_A_STATE else 0.0
-        if numbers is None or state is None:
+        if kind in KEEP_A_WINDOW | KEEP_COMPRESSED:
+            window = _first(layer, "sliding_window", "attention_chunk_size", "attention_window_size") or 0.0
+        without_window = kind in KEEP_A_WINDOW | KEEP_COMPRESSED and not window
+        unknown = kind not in KEEP_ALL | KEEP_A_WINDOW | KEEP_COMPRESSED | _KEEP_A_STATE | _KEEP_NOTHING
+        if unknown or numbers is None or state is None or without_window:
             return None
+        in_all += 0.0 if kind in KEEP_A_WINDOW else numbers / _compression(kind, layer)
+        in_all += _index_keys(kind, layer) if indexes else 0.0
+        in_window += numbers if kind in KEEP_A_WINDOW | KEEP_COMPRESSED else 0.0
         states += state
-        if kind not in KEEP_A_WINDOW:
-            in_all += numbers
-            continue
-        in_window += numbers
-        window = _first(layer, "sliding_window", "attention_chunk_size", "attention_window_size") or 0.0
-        if not window:
-            return None
     return (in_all, in_window, window, states) if in_all or in_window or states else None
 
 
-def _numbers_per_token(kind: str, layer: Any, *, has_index: bool) -> float | None:
-    """Return the numbers that a layer keeps per token; None where its kind is unknown or its config does not say."""
-    if kind not in KEEP_ALL | KEEP_A_WINDOW:
-        return 0.0 if kind in _KEEP_A_STATE | _KEEP_NOTHING else None
-    numbers = _keys_and_values(layer)
-    if numbers is not None and kind == "indexed_attention" and has_index:
-        numbers += _first(layer, "index_head_dim") or 0.0
-    return numbers
+def _layers_and_indexers(config: Any, count: int) -> Iterator[tuple[tuple[str, Any], bool]]:
+    """Yield kind and config of each layer, and whether it has an index of its own."""
+    # Some layers attend to what an earlier layer's index has chosen (GLM 5.2), and keep none of their own.
+    indexers = getattr(config, "indexer_types", None) or ["full"] * count
+    for layer, indexer in zip(layers_of(config, count), indexers, strict=False):
+        yield layer, indexer == "full" and layer[0] in _INDEXED
+
+
+def _attention_of(config: Any, count: int) -> dict[str, float]:
+    """Return the fields of a `Decoder` about earlier tokens: the work with them, and the index that chooses some."""
+    to_all, kept_for_all, to_chosen, chosen = 0.0, 0.0, 0.0, 0.0
+    index_keys, index_work = 0.0, 0.0
+    for (kind, layer), indexes in _layers_and_indexers(config, count):
+        work = _multiply_adds_per_pair(layer) / _compression(kind, layer)
+        if kind in _INDEXED:
+            blocks = (_first(layer, "index_topk_blocks") or 0.0) * (_first(layer, "index_block_size") or 0.0)
+            chosen = blocks or (_first(layer, "index_topk") or 0.0) * _compression(kind, layer)
+            to_chosen += work
+            index_keys += _index_keys(kind, layer) if indexes else 0.0
+            index_work += (_first(layer, "index_n_heads") or 0.0) * _index_keys(kind, layer) if indexes else 0.0
+        elif kind in KEEP_ALL | KEEP_COMPRESSED:
+            to_all += work
+            kept_for_all += (_keys_and_values(layer) or 0.0) / _compression(kind, layer)
+    if not chosen:
+        return {"attended": to_all + to_chosen}
+    return {
+        "attended": to_chosen,
+        "chosen_tokens": chosen,
+        "index_per_token": index_keys + kept_for_all,
+        "index_attended": index_work + to_all,
+    }
+
+
+def _index_keys(kind: str, layer: Any) -> float:
+    """Return the numbers per token that an index keeps in one layer: a key for each token, or each group of them."""
+    pooled = _first(layer, "index_kpool") or 1.0
+    return (_first(layer, "index_head_dim") or 0.0) / pooled / _compression(kind, layer)
+
+
+def _compression(kind: str, layer: Any) -> float:
+    """Return the tokens for which a layer keeps one vector."""
+    rates = getattr(layer, "compress_rates", None) if kind in KEEP_COMPRESSED else None
+    return float(rates[kind]) if rates else 1.0
 
 
 def layers_of(config: Any, count: int) -> Iterator[tuple[str, Any]]:
@@ -188,7 +247,10 @@ def _keys_and_values(layer: Any) -> float | None:
     heads, hidden = _first(layer, "num_attention_heads"), _first(layer, "hidden_size")
     if heads is None or hidden is None:
         return None
-    return 2 * (_kv_heads(layer) or heads) * (_first(layer, "head_dim", "d_kv") or hidden / heads)
+    size = _first(layer, "head_dim", "d_kv") or hidden / heads
+    # Keys of DeepSeek V4 are its values too. Values of MiMo V2 are smaller than its keys.
+    of_value = 0.0 if getattr(layer, "compress_rates", None) else _first(layer, "v_head_dim") or size
+    return (_kv_heads(layer) or heads) * (size + of_value)
 
 
 def _kv_heads(layer: Any) -> float | None:
@@ -247,8 +309,14 @@ def experts_of(config: Any) -> tuple[float, float | None]:
 
 
 def _first(config: Any, *names: str) -> float | None:
-    found = (getattr(config, name, None) for name in names)
+    """Return the first of these fields that holds a number other than 0; None if none does."""
+    found = (_same_in_all(getattr(config, name, None)) for name in names)
     return next((float(value) for value in found if isinstance(value, int | float) and value), None)
+
+
+def _same_in_all(value: Any) -> Any:
+    """Return the value of a list with one entry per layer that are all equal (Hunyuan), any other value as it is."""
+    return value[0] if isinstance(value, list) and value and all(one == value[0] for one in value) else value
 
 
 def _product(config: Any, first: tuple[str, ...], second: tuple[str, ...]) -> float | None:

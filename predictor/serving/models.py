@@ -10,6 +10,7 @@ import csv
 import math
 import re
 import sys
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache, lru_cache
@@ -23,7 +24,15 @@ from accel_platform.strict_json import read_object
 from accel_platform.workloads.build import config_of
 from accel_platform.workloads.cost import head_parameters, text_tower
 from accel_platform.workloads.heads import generation_head
-from accel_platform.workloads.kv_cache import KEEP_A_WINDOW, KEEP_ALL, Decoder, decoder_of, experts_of, layers_of
+from accel_platform.workloads.kv_cache import (
+    KEEP_A_WINDOW,
+    KEEP_ALL,
+    KEEP_COMPRESSED,
+    Decoder,
+    decoder_of,
+    experts_of,
+    layers_of,
+)
 from accel_platform.workloads.model_catalog import find_model
 from predictor.data.config_worker import spec_from_config
 from predictor.serving.stored_weights import quantization_in, quantization_of_config, words_in
@@ -41,8 +50,13 @@ _FIGURES = {
     "expert_share": "expert_share",
     "context": "context",
     "vocabulary_b": "vocabulary_parameters",
+    "chosen_tokens": "chosen_tokens",
+    "index_per_token": "index_per_token",
+    "index_attended": "index_attended",
 }
-"""Columns of `models.csv`, and the fields of a `Decoder` that they hold."""
+"""Columns of `models.csv`, and the fields of a `Decoder` that they hold. An empty column stands for 0."""
+_OF_INDEX = ("chosen_tokens", "index_per_token", "index_attended")
+"""Columns of sparse attention's index."""
 _OWN = ("context", "vocabulary_b")
 """Columns in which models of one shape may differ."""
 _SPARSE = "; sparse attention"
@@ -160,9 +174,10 @@ def generates_no_text(name: str) -> bool:
 def attends_sparsely(model: str | Mapping[str, Any]) -> bool:
     """Return whether a model, by its name or config, has sparse attention to tokens that an index chooses."""
     if isinstance(model, str):
-        row = _row(model)
-        return row is not None and _SPARSE in row["source"]
-    return any(part.get("index_topk") for part in (model, model.get("text_config")) if isinstance(part, Mapping))
+        decoder = find_served_model(model)
+        return decoder is not None and decoder.chosen_tokens > 0
+    parts = [part for part in (model, model.get("text_config")) if isinstance(part, Mapping)]
+    return any(part.get("index_topk") or part.get("sparse_attention_config") for part in parts)
 
 
 def hub_id_of(name: str) -> str:
@@ -209,11 +224,11 @@ def row_of(hub_id: str, config: Mapping[str, Any]) -> dict[str, str]:
         active_parameters=_billions(decoder.active_parameters + of_head),
         vocabulary_parameters=_billions(decoder.vocabulary_parameters),
     )
-    row = {column: f"{getattr(shape, field):.8g}" for column, field in _FIGURES.items()}
+    row = {column: _number(getattr(shape, field), column) for column, field in _FIGURES.items()}
     sharding = sharding_of(config_of(spec).to_dict())
     known = next((other for other in _rows() if _of_same_shape(other, row)), row)
     source = f"{hub_id} config.json: {_describe(shape, config_of(spec).get_text_config(decoder=True))}"
-    source += _SPARSE if attends_sparsely(config) else ""
+    source += _SPARSE if decoder.chosen_tokens else ""
     return {
         "name": _VARIANT.sub("", _slug(hub_id)),
         **{column: (row if column in _OWN else known)[column] for column in _FIGURES},
@@ -227,6 +242,11 @@ def row_of(hub_id: str, config: Mapping[str, Any]) -> dict[str, str]:
     }
 
 
+def _number(value: float, column: str) -> str:
+    """Return a number as `models.csv` holds it; nothing for a model without an index in a column of it."""
+    return f"{value:.8g}" if value or column not in _OF_INDEX else ""
+
+
 def _few_bits(quantization: str | None) -> str:
     return "" if quantization is None or quantization in ("bfloat16", "float16") else quantization
 
@@ -237,7 +257,7 @@ def _billions(parameters: float) -> float:
 
 def _of_same_shape(known: Mapping[str, str], row: Mapping[str, str]) -> bool:
     """Return whether two rows have one shape: equal but for columns of the model's own, and for rounding."""
-    numbers = [(float(known[column]), float(row[column])) for column in _FIGURES if column not in _OWN]
+    numbers = [(float(known[column] or 0), float(row[column] or 0)) for column in _FIGURES if column not in _OWN]
     return all(math.isclose(one, other, rel_tol=_ROUNDED) for one, other in numbers)
 
 
@@ -246,11 +266,15 @@ def _describe(decoder: Decoder, config: Any) -> str:
     caching = [
         (kind, layer)
         for kind, layer in layers_of(config, int(config.num_hidden_layers))
-        if kind in KEEP_A_WINDOW | KEEP_ALL
+        if kind in KEEP_A_WINDOW | KEEP_ALL | KEEP_COMPRESSED
     ]
     sliding = sum(kind in KEEP_A_WINDOW for kind, _ in caching)
+    rates = Counter(int(layer.compress_rates[kind]) for kind, layer in caching if kind in KEEP_COMPRESSED)
     layers = f"{decoder.layers:.0f} layers"
-    if sliding:
+    if rates:
+        layers += f" that look back {decoder.window:.0f} tokens"
+        layers += "".join(f", {count} of them to a vector for {rate} more" for rate, count in sorted(rates.items()))
+    elif sliding:
         which = "that" if sliding == decoder.layers else f"of which {sliding}"
         layers += f" {which} look back {decoder.window:.0f} tokens"
     elif len(caching) < decoder.layers:
@@ -276,12 +300,15 @@ def _row(name: str) -> dict[str, str] | None:
 
 @lru_cache(maxsize=256)
 def _split(name: str) -> tuple[str, str] | None:
-    """Return the longest name of a published model that a hub id begins with, and what follows; None for none."""
+    """Return the longest name of a published model that a hub id begins with, and what follows; None for none.
+
+    A size that the model's own hub id states makes it no other: `Mistral-Large-3-675B-Instruct-2512`.
+    """
     slug = _slug(name)
     for end in (at for at in range(len(slug), 0, -1) if not slug[at : at + 1].isalnum()):
         if slug[:end] in _models():
-            rest = slug[end:]
-            return None if _OTHER_MODEL.search(rest) else (slug[:end], rest)
+            rests = [slug[len(known) :] for known in (slug[:end], _hub_slugs()[slug[:end]]) if slug.startswith(known)]
+            return None if all(map(_OTHER_MODEL.search, rests)) else (slug[:end], rests[0])
     return None
 
 
@@ -298,10 +325,17 @@ def _models() -> dict[str, Decoder]:
     return {row["name"]: Decoder(**_figures(row)) for row in _rows()}
 
 
+@cache
+def _hub_slugs() -> dict[str, str]:
+    """Return the hub id of each published model as names are compared."""
+    return {row["name"]: _slug(row["source"].split()[0]) for row in _rows()}
+
+
 def _figures(row: Mapping[str, str]) -> dict[str, float]:
     """Return the figures of a row by the fields of a `Decoder`."""
     return {
-        field: float(row[column]) * (_BILLION if column.endswith("_b") else 1) for column, field in _FIGURES.items()
+        field: float(row[column] or 0) * (_BILLION if column.endswith("_b") else 1)
+        for column, field in _FIGURES.items()
     }
 
 

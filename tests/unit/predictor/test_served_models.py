@@ -81,8 +81,12 @@ def test_names_and_hub_ids_lead_to_the_figures_of_their_rows() -> None:
         ("microsoft/Phi-4-mini-flash-reasoning", None),
         ("zai-org/GLM-4.6V-Flash", None),
         ("cerebras/MiniMax-M2-REAP-162B-A10B", None),
-        ("mistralai/Mistral-Large-3-675B-Instruct-2512", None),
-        ("mistralai/Mistral-Large-3", None),
+        ("mistralai/Mistral-Large-3-675B-Instruct-2512", "mistral-large-3"),
+        ("mistralai/Mistral-Large-3-675B-Instruct-2512-NVFP4", "mistral-large-3"),
+        ("mistralai/Mistral-Large-3", "mistral-large-3"),
+        ("mistralai/Mistral-Large-5", None),
+        ("deepseek-ai/DeepSeek-V4-Flash-0731", "deepseek-v4-flash"),
+        ("nvidia/Llama-3_3-Nemotron-Super-49B-v1_5", "llama-3.3-nemotron-super-49b"),
         ("mistralai/Mistral-Large-Instruct-2411", "mistral-large"),
         ("turboderp/mistral-large-4.0bpw-exl2", "mistral-large"),
         ("yuhuili/Llama-3.1-8B-EAGLE3", None),
@@ -112,13 +116,21 @@ def test_of_models_that_see_the_part_for_text_is_held() -> None:
 
 
 def test_parameters_are_near_the_size_that_names_state() -> None:
-    """The published counts; those of the last two include what reads images."""
+    """The published counts; those of the last lines include what reads images or foretells tokens."""
     for name, billions in {
         "qwen3-8b": 8.2, "qwen3-30b-a3b": 30.5, "qwen2.5-0.5b": 0.49, "llama-3.2-1b": 1.24, "gemma-2-27b": 27.2,
         "glm-4.5": 355, "qwen3-coder-480b-a35b": 480, "deepseek-v2-lite": 15.7, "mixtral-8x22b": 141,
         "falcon-40b": 41.3,
-        "opt-66b": 66, "phi-4": 14.7, "mistral-small-24b": 23.6, "command-r-plus": 104, "llama-4-scout-17b-16e": 109,
-        "qwen3.5-35b-a3b": 35, "nemotron-3-ultra-550b-a55b": 550,
+        "opt-66b": 66, "phi-4": 14.7, "mistral-small-24b": 23.6, "command-r-plus": 104,
+        "deepseek-v4-flash": 284, "deepseek-v4-pro": 1600, "kimi-k3": 2780, "kimi-linear-48b-a3b": 49.2,
+        "minimax-m3": 428, "mimo-v2-flash": 309, "mistral-small-4": 119, "mistral-large-3": 675,
+        "mistral-large-4-1t": 1050, "llama-3.3-nemotron-super-49b": 49, "granite-4.0-h-small": 32,
+        "granite-4.0-h-tiny": 7, "granite-4.0-h-1b": 1.46, "falcon-h1-0.5b": 0.52, "lfm2-350m": 0.354484,
+        "lfm2-8b-a1b": 8.3, "gemma-4-12b": 12, "seed-oss-36b": 36, "hunyuan-a13b": 80, "exaone-4.0-32b": 32,
+        "ernie-4.5-300b-a47b": 300, "ernie-4.5-0.3b": 0.36, "hy3-preview": 295, "solar-open-100b": 102, "a.x-k1": 519,
+        "jamba-v0.1": 52, "qwen3.5-9b": 9, "glm-5.3": 744,
+        "llama-4-scout-17b-16e": 109, "qwen3.5-35b-a3b": 35, "nemotron-3-ultra-550b-a55b": 550, "glm-4.5v": 106,
+        "ministral-3-8b": 8.9 - 0.4, "ministral-3-14b": 13.9 - 0.4, "exaone-4.5-33b": 33, "glm-5.3-flash": 320 - 7.2,
     }.items():  # fmt: skip
         found = find_served_model(name)
         assert found is not None
@@ -169,6 +181,59 @@ def test_the_keys_of_an_index_are_kept_beside_the_latent_vectors() -> None:
     assert row_of("a/b", sparse)["cache_per_token"] == str(2 * (512 + 64 + 128))
     shared = {**sparse, "indexer_types": ["full", "shared"]}
     assert row_of("a/b", shared)["cache_per_token"] == str(2 * (512 + 64) + 128)
+
+
+def test_an_index_bounds_what_is_read_and_computed_of_long_prompts() -> None:
+    """DeepSeek V3.2 attends to 2,048 tokens. The index alone looks at all of them, with 64 heads of 128."""
+    sparse = find_served_model("deepseek-v3.2")
+    assert sparse is not None
+    assert sparse.read(100_000, 0.001) == pytest.approx(61 * (576 * 2048 + 128 * 100_000), rel=1e-5)
+    assert sparse.multiply_adds(100_000, 0.001) == pytest.approx(
+        61 * (128 * 1088 * 2048 + 64 * 128 * 100_000), rel=1e-5
+    )
+    assert sparse.held(100_000) == 61 * (576 + 128) * 100_000
+    dense = find_served_model("deepseek-v3")
+    assert dense is not None
+    assert sparse.read(1_000, 100) - dense.read(1_000, 100) == 61 * 128 * 1_050
+
+
+def test_layers_of_deepseek_v4_keep_a_vector_for_several_tokens() -> None:
+    kinds = ["sliding_attention", "compressed_sparse_attention", "heavily_compressed_attention"]
+    row = row_of("a/b", {"model_type": "deepseek_v4", "num_hidden_layers": 3, "layer_types": kinds})
+    assert float(row["cache_per_token"]) == (512 + 128) / 4 + 512 / 128
+    assert (float(row["cache_in_window"]), float(row["window"])) == (3 * 512, 128)
+    assert float(row["chosen_tokens"]) == 512 * 4
+    assert float(row["attended"]) == 64 * 2 * 512 / 4
+    assert float(row["index_attended"]) == 64 * 128 / 4 + 64 * 2 * 512 / 128
+    assert "1 of them to a vector for 4 more, 1 of them to a vector for 128 more" in row["source"]
+
+
+def test_layers_beside_sparse_ones_attend_to_all() -> None:
+    """The first layers of MiniMax M3 have no index: what they keep is read of every token."""
+    kinds = ["full_attention", "minimax_m3_sparse"]
+    row = row_of("a/b", {"model_type": "minimax_m3_vl", "text_config": {"num_hidden_layers": 2, "layer_types": kinds}})
+    of_layer = 2 * 4 * 128
+    assert float(row["cache_per_token"]) == 2 * of_layer + 128
+    assert (float(row["chosen_tokens"]), float(row["index_per_token"])) == (16 * 128, of_layer + 128)
+    assert float(row["attended"]) == 2 * 64 * 128
+    assert float(row["index_attended"]) == 2 * 64 * 128 + 4 * 128
+
+
+def test_experts_that_no_layer_has_are_not_counted() -> None:
+    """The config of Nemotron-H names experts, but its dense models have none."""
+    dense = {"model_type": "nemotron_h", "layers_block_type": ["mamba", "attention", "mlp"], "num_hidden_layers": 3}
+    assert row_of("a/b", dense)["expert_share"] == "1"
+
+
+def test_fields_that_a_config_lists_by_layer_count_where_all_are_equal() -> None:
+    listed = {"model_type": "hunyuan_v1_moe", "num_hidden_layers": 2, "num_experts": 8, "head_dim": 128}
+    assert row_of("a/b", {**listed, "moe_topk": [2, 2]})["expert_share"] == "0.25"
+
+
+def test_values_may_be_smaller_than_keys() -> None:
+    """Keys of MiMo V2 have 192 numbers, values 128."""
+    row = row_of("a/b", {"model_type": "mimo_v2_flash", "num_hidden_layers": 1, "layer_types": ["full_attention"]})
+    assert float(row["cache_per_token"]) == 4 * (192 + 128)
 
 
 def test_states_of_linear_layers_are_those_of_the_config() -> None:
