@@ -451,6 +451,18 @@ def test_a_serving_form_offers_the_engines_and_answers_for_each(client: TestClie
         assert f'<option value="{engine}" selected>' in text
 
 
+def test_texts_of_a_serving_answer_name_fields_as_the_form_does(client: TestClient) -> None:
+    text = page(client, "/serving?model=llama-3.1-8b&hardware=H100")
+    assert "Neither “Users at once” nor “Requests per second” given: answering for one user." in text
+    assert (
+        "“99th percentile of prompts” and “99th percentile of answers”, or a trace of requests (accel serving" in text
+    )
+    large = page(client, "/serving?model=llama-3.1-405b&hardware=H100&users=1")
+    assert re.search(r"“Devices at most” \d+ would allow a pipeline over two hosts", large)
+    for answer in (text, large):
+        assert not re.search(r"`[a-z_]+`", answer)
+
+
 def test_a_serving_answer_shows_memory_trade_offs_and_how_to_start(client: TestClient) -> None:
     query = "model=llama-3.1-8b&users=17&quantization=fp8&engine=&max_watts=&hardware=H100&hardware=L4&hardware=T4"
     text = page(client, f"/serving?{query}")
@@ -476,14 +488,15 @@ def test_a_serving_answer_shows_memory_trade_offs_and_how_to_start(client: TestC
     ("query", "status", "says"),
     [
         ("model=llama-9.9-9b", 404, "config.json"),
-        ("model=llama-3.1-8b&users=0", 422, "users"),
-        ("model=llama-3.1-8b&users=2&requests_per_s=1", 422, "not both"),
+        ("model=llama-3.1-8b&users=0", 422, "Users at once: "),
+        ("model=llama-3.1-8b&users=2&requests_per_s=1", 422, "give Users at once or Requests per second, not both"),
         ("model=llama-3.1-8b&quantization=q9", 422, "q9"),
         ("model=llama-3.1-8b&hardware=A100000", 422, "A100000"),
-        ("model=llama-3.1-8b&engine=slow", 422, "engine"),
+        ("model=llama-3.1-8b&engine=slow", 422, "Engine: "),
+        ("model=llama-3.1-8b&engine=llama.cpp&kv_cache=fp8", 422, "leave “Keys and values” out"),
         ("model=llama-3.1-8b&max_first_token_ms=100", 422, "needs a percentile"),
-        ("model=llama-3.1-8b&prefix_cached_share=1.5", 422, "prefix_cached_share"),
-        ("model=llama-3.1-8b&input_tokens=2000000", 422, "input_tokens"),
+        ("model=llama-3.1-8b&prefix_cached_share=1.5", 422, "Share of prompts in the prefix cache: "),
+        ("model=llama-3.1-8b&input_tokens=2000000", 422, "Tokens of a prompt: "),
         ("model=llama-3.1-8b&max_devices=0", 422, "Devices at most: expected 1 or more, got "),
     ],
 )

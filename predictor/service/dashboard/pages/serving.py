@@ -7,12 +7,15 @@ from typing import Annotated, Any, get_args
 from fastapi import APIRouter, Depends, Request, Response
 from pydantic import BaseModel, ConfigDict, Field
 
+from accel_platform.errors import InvalidInput
+from predictor.schemas.messages import name_fields
 from predictor.schemas.requests import validate_query
 from predictor.schemas.serving import (
     CacheType,
     EngineName,
     NotServed,
     Percentile,
+    ServingAnswer,
     ServingGoals,
     ServingObjective,
     ServingQuery,
@@ -31,6 +34,24 @@ _GOALS = {
     "max_watts": "Power at most, W",
     "max_devices": "Devices at most",
 }
+_LABELS = _GOALS | {
+    "model": "Model",
+    "quantization": "Quantization",
+    "input_tokens": "Tokens of a prompt",
+    "output_tokens": "Tokens of an answer",
+    "input_tokens_p99": "99th percentile of prompts",
+    "output_tokens_p99": "99th percentile of answers",
+    "kv_cache": "Keys and values",
+    "prefix_cached_share": "Share of prompts in the prefix cache",
+    "users": "Users at once",
+    "requests_per_s": "Requests per second",
+    "engine": "Engine",
+    "engine_version": "Version of the engine",
+    "disaggregated": "Prompts are computed",
+    "objective": "Rank by",
+    "percentile": "Goals of time hold for",
+}
+"""Labels of the form, by field of the query."""
 _CAUSES = {
     "goal": "may miss a goal",
     "does_not_fit": "too little memory",
@@ -86,14 +107,37 @@ def _content(site: DashboardSite, form: ServingForm) -> dict[str, Any]:
         "objectives": get_args(ServingObjective),
         "percentiles": get_args(Percentile),
         "cache_types": get_args(CacheType),
+        "labels": _LABELS,
         "goals": _GOALS,
         "most": _MOST_ROWS,
         "answer": None,
     }
     if form.model is None:
         return content
-    answer = site.advisor.recommend_serving(_build_query(form))
+    query = _build_query(form)
+    try:
+        answer = _in_words(site.advisor.recommend_serving(query))
+    except InvalidInput as error:
+        raise InvalidInput(name_fields(str(error), _quoted)) from error
     return {**content, "answer": answer, "excluded": _by_cause(answer.excluded)}
+
+
+def _in_words(answer: ServingAnswer) -> ServingAnswer:
+    """Return an answer whose texts name fields of the query by their labels on the page."""
+    options = [
+        option.model_copy(update={"cautions": [name_fields(text, _quoted) for text in option.cautions]})
+        for option in answer.options
+    ]
+    excluded = [item.model_copy(update={"reason": name_fields(item.reason, _quoted)}) for item in answer.excluded]
+    warnings = [name_fields(text, _quoted) for text in answer.warnings]
+    return answer.model_copy(update={"options": options, "excluded": excluded, "warnings": warnings})
+
+
+def _quoted(field: str) -> str:
+    """Return the label of a field in quotation marks; of a trace, which the page does not take, who takes it."""
+    if field == "trace":
+        return "a trace of requests (accel serving --trace)"
+    return f"“{_LABELS[field]}”" if field in _LABELS else f"`{field}`"
 
 
 def _build_query(form: ServingForm) -> ServingQuery:
@@ -106,7 +150,7 @@ def _build_query(form: ServingForm) -> ServingQuery:
     return validate_query(
         ServingQuery,
         {**given, "mode": "serving", "hardware": list(form.hardware) or None, "goals": goals, "limit": None},
-        name=lambda path: _GOALS.get(path.removeprefix("goals."), path),
+        name=lambda path: _LABELS.get(path.removeprefix("goals."), path),
     )
 
 
