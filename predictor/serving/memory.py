@@ -82,23 +82,28 @@ def weight_bytes(deployment: Deployment) -> float:
     With data-parallel attention each group of devices holds all weights but the experts', which are split over all.
     """
     decoder, groups = deployment.decoder, deployment.attention_copies
+    held = _held_parameters(deployment)
     if deployment.stored_bytes is not None:
-        copied = decoder.parameters - decoder.expert_parameters
-        return deployment.stored_bytes + (groups - 1) * copied * _VOCABULARY_BYTES
-    held = groups * decoder.parameters - (groups - 1) * decoder.expert_parameters
+        return deployment.stored_bytes + (held - decoder.parameters) * _VOCABULARY_BYTES
     each = deployment.storage.weight_bytes
     if deployment.engine == "llama.cpp":
         return held * _GGUF_BYTES.get(deployment.quantization, each)
     return held * each + groups * decoder.vocabulary_parameters * (_VOCABULARY_BYTES - each)
 
 
-def cache_room(deployment: Deployment) -> float:
-    """Return the bytes for keys and values beside one copy of each weight, on all devices.
+def _held_parameters(deployment: Deployment) -> float:
+    """Return the parameters on all devices, each counted as often as it is held."""
+    decoder, groups = deployment.decoder, deployment.attention_copies
+    return groups * decoder.parameters - (groups - 1) * decoder.expert_parameters
 
-    It leaves out the copies that groups of devices hold besides, and the memory that error correction takes. Times are
-    predicted with it, because they were fitted with it.
+
+def cache_room(deployment: Deployment) -> float:
+    """Return the bytes for keys and values beside the weights, on all devices.
+
+    It leaves out the memory that error correction takes, and counts each weight alike. Times are predicted with it,
+    because they were fitted with it.
     """
-    weights, memory = deployment.decoder.parameters * deployment.storage.weight_bytes, deployment.device.memory_gib
+    weights, memory = _held_parameters(deployment) * deployment.storage.weight_bytes, deployment.device.memory_gib
     return _room_beside(weights, deployment, memory or math.nan, _FITTED_SHARE)
 
 

@@ -120,7 +120,9 @@ class ServingModel:
             for device in devices
         ]
         known, weights, rates, fits, versions = (np.stack(of, axis=1) for of in zip(*by_device, strict=True))
-        same_version = (versions[:, :, None] == versions[:, None, :]) & (versions != _UNMEASURED)[:, :, None]
+        # Versions that nobody stated may be different ones.
+        stated = (versions != _UNMEASURED) & (versions != "")
+        same_version = (versions[:, :, None] == versions[:, None, :]) & stated[:, :, None]
         order = no_better(rates[:, :, None], rates[:, None, :]) & ~same_version
         rows = np.array([place[cell] for cell in anywhere])
         own_rates, own_fits = rates_of([deployment for deployment, _ in cells]), waiting <= 1

@@ -13,6 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from accel_platform.hardware.catalog import DeviceSpec
+from accel_platform.workloads.kv_cache import Decoder
 from predictor.serving.engines import ENGINES
 from predictor.serving.loads import Deployment, Load
 from predictor.serving.memory import cache_copies, cache_room
@@ -140,7 +141,8 @@ def _row(deployment: Deployment, load: Load) -> dict[str, float]:
     bandwidth, flops = (spec.bandwidth_gb_s or float("nan")) * 1e9, deployment.flops
     into, out = load.input_tokens, load.output_tokens
     mean_length, computed = into + out / 2, into * (1 - load.cached_share)
-    cache_bytes_per_user = cache_copies(deployment) * deployment.cache_bytes * decoder.held(mean_length)
+    bytes_each = cache_copies(deployment) * deployment.cache_bytes
+    cache_bytes_per_user = bytes_each * decoder.held(mean_length)
     users = load.users / deployment.stages
     # At least 1, because an engine runs one request even where the weights hardly fit.
     fitting_users = (
@@ -156,9 +158,9 @@ def _row(deployment: Deployment, load: Load) -> dict[str, float]:
         "output_tokens": out,
         "weights_s": _read_parameters(deployment, running) * storage.weight_bytes / devices / bandwidth,
         "unit_read_s": _read_parameters(deployment, running) * storage.weight_bytes / devices * _cycle_s(deployment),
-        "cache_s": cache_bytes_per_user * running / devices / bandwidth,
-        "step_compute_s": running * _token_flops(deployment, mean_length) / devices / flops,
-        "prompt_compute_s": computed * _token_flops(deployment, into - computed / 2) / devices / flops,
+        "cache_s": bytes_each * decoder.read(into, out) * running / devices / bandwidth,
+        "step_compute_s": running * _token_flops(decoder, into, out) / devices / flops,
+        "prompt_compute_s": computed * _token_flops(decoder, into - computed, computed) / devices / flops,
         "prompt_weights_s": _read_parameters(deployment, computed) * storage.weight_bytes / devices / bandwidth,
         "exchange_s": _exchange_s(deployment, devices),
         "layers": decoder.layers,
@@ -199,18 +201,17 @@ def _cycle_s(deployment: Deployment) -> float:
 
 
 def _read_parameters(deployment: Deployment, tokens: float) -> float:
-    """Return the parameters that are read for so many tokens together.
+    """Return the parameters that are read for so many tokens together, on all devices.
 
-    Each token chooses a share of the experts. With even choices an expert is missed by all tokens with probability
-    (1 - share) ** tokens.
+    With data-parallel attention each group of devices reads its own copy of all but the experts. Each token chooses a
+    share of the experts. With even choices an expert is missed by all tokens with probability (1 - share) ** tokens.
     """
     decoder = deployment.decoder
     all_parameters, experts = decoder.parameters - decoder.unread_parameters, decoder.expert_parameters
     chosen: float = experts * (1 - (1 - decoder.expert_share) ** tokens)
-    return all_parameters - experts + chosen
+    return deployment.attention_copies * (all_parameters - experts) + chosen
 
 
-def _token_flops(deployment: Deployment, context: float) -> float:
-    """Return the FLOPs of one token that attends to so many earlier tokens."""
-    decoder = deployment.decoder
-    return 2 * (decoder.active_parameters + decoder.attended * context)
+def _token_flops(decoder: Decoder, into: float, out: float) -> float:
+    """Return the FLOPs of one token, on average over `out` tokens added to `into`."""
+    return 2 * (decoder.active_parameters + decoder.multiply_adds(into, out))

@@ -294,8 +294,8 @@ def _query_warnings(query: ServingQuery, predictor: ServingPredictor, measured: 
         )
     if _attends_sparsely(query) and query.input_tokens > _LONGEST_MEASURED_SPARSE:
         warnings.append(
-            "Times count attention to all tokens, but the model attends to those that its index chooses. None of over "
-            f"{_LONGEST_MEASURED_SPARSE:,} tokens in was measured: of longer prompts the times are too long."
+            "Times count attention to the tokens that the model's index chooses. No prompt of over "
+            f"{_LONGEST_MEASURED_SPARSE:,} tokens was measured with such attention."
         )
     if query.prefix_cached_share:
         warnings.append("No load with a prefix cache was measured: its share of the prompts' work is taken out.")
