@@ -18,7 +18,7 @@ _INDEXED = frozenset(("indexed_attention", "minimax_m3_sparse", "compressed_spar
 """Kinds of layers that attend to what an index has chosen."""
 _KEEP_NOTHING = frozenset(("conv", "mlp", "moe"))
 """Kinds of layers that keep nothing, or next to nothing: a short convolution looks back three tokens."""
-_BY_ROW = "embed_tokens_per_layer"
+READ_BY_ROW = "embed_tokens_per_layer"
 """Name of tables in Gemma 3n and 4, of which a token needs one row per layer."""
 
 
@@ -129,7 +129,7 @@ def decoder_of(spec: ModelSpec) -> Decoder | None:
         return None
     sizes = sizes_of_parameters(spec)
     reads, skipped = text_tower(spec), _image_only_layers(config)
-    idle = (_BY_ROW, *(f".layers.{at}." for at in skipped))
+    idle = (READ_BY_ROW, *(f".layers.{at}." for at in skipped))
     met_by_text = {name: n for name, n in sizes.items() if name.startswith(reads) and not any(i in name for i in idle)}
     of_experts = sum(n for name, n in met_by_text.items() if ".experts." in name)
     met = met if of_experts else 1.0  # the config of a dense model may name experts that no layer has

@@ -22,12 +22,13 @@ from typing import Any
 from accel_platform.errors import AccelError, InvalidInput
 from accel_platform.strict_json import read_object
 from accel_platform.workloads.build import config_of
-from accel_platform.workloads.cost import head_parameters, text_tower
+from accel_platform.workloads.cost import head_parameters, sizes_of_parameters, text_tower
 from accel_platform.workloads.heads import generation_head
 from accel_platform.workloads.kv_cache import (
     KEEP_A_WINDOW,
     KEEP_ALL,
     KEEP_COMPRESSED,
+    READ_BY_ROW,
     Decoder,
     decoder_of,
     experts_of,
@@ -50,13 +51,14 @@ _FIGURES = {
     "expert_share": "expert_share",
     "context": "context",
     "vocabulary_b": "vocabulary_parameters",
+    "unread_b": "unread_parameters",
     "chosen_tokens": "chosen_tokens",
     "index_per_token": "index_per_token",
     "index_attended": "index_attended",
 }
 """Columns of `models.csv`, and the fields of a `Decoder` that they hold. An empty column stands for 0."""
-_OF_INDEX = ("chosen_tokens", "index_per_token", "index_attended")
-"""Columns of sparse attention's index."""
+_MOSTLY_EMPTY = ("unread_b", "chosen_tokens", "index_per_token", "index_attended")
+"""Columns of tables of which a token needs one row per layer (Gemma 4 E2B), and of sparse attention's index."""
 _OWN = ("context", "vocabulary_b")
 """Columns in which models of one shape may differ."""
 _SPARSE = "; sparse attention"
@@ -216,13 +218,16 @@ def row_of(hub_id: str, config: Mapping[str, Any]) -> dict[str, str]:
     if decoder is None or head is None:
         raise InvalidInput(f"{hub_id} generates no text, or its config does not say what it caches.")
     of_head = head_parameters(spec, head)
-    towers = decoder.unread_parameters - of_head if text_tower(spec) else 0.0
+    by_row = sum(count for name, count in sizes_of_parameters(spec).items() if READ_BY_ROW in name)
+    towers = decoder.unread_parameters - of_head - by_row if text_tower(spec) else 0.0
     shape = replace(
         decoder,
         parameters=_billions(decoder.parameters - towers),
+        unread_parameters=_billions(by_row),
         # The embedding counts among the active parameters, because it did in the rows that the predictor was fitted to.
         active_parameters=_billions(decoder.active_parameters + of_head),
-        vocabulary_parameters=_billions(decoder.vocabulary_parameters),
+        # Engines quantize none of the tables, as they quantize neither embedding nor head.
+        vocabulary_parameters=_billions(decoder.vocabulary_parameters + by_row),
     )
     row = {column: _number(getattr(shape, field), column) for column, field in _FIGURES.items()}
     sharding = sharding_of(config_of(spec).to_dict())
@@ -243,8 +248,8 @@ def row_of(hub_id: str, config: Mapping[str, Any]) -> dict[str, str]:
 
 
 def _number(value: float, column: str) -> str:
-    """Return a number as `models.csv` holds it; nothing for a model without an index in a column of it."""
-    return f"{value:.8g}" if value or column not in _OF_INDEX else ""
+    """Return a number as `models.csv` holds it; nothing for 0 in a column that most models have nothing in."""
+    return f"{value:.8g}" if value or column not in _MOSTLY_EMPTY else ""
 
 
 def _few_bits(quantization: str | None) -> str:

@@ -130,7 +130,7 @@ def test_parameters_are_near_the_size_that_names_state() -> None:
         "ernie-4.5-300b-a47b": 300, "ernie-4.5-0.3b": 0.36, "hy3-preview": 295, "solar-open-100b": 102, "a.x-k1": 519,
         "jamba-v0.1": 52, "qwen3.5-9b": 9, "glm-5.3": 744,
         "llama-4-scout-17b-16e": 109, "qwen3.5-35b-a3b": 35, "nemotron-3-ultra-550b-a55b": 550, "glm-4.5v": 106,
-        "ministral-3-8b": 8.9 - 0.4, "ministral-3-14b": 13.9 - 0.4, "exaone-4.5-33b": 33, "glm-5.3-flash": 320 - 7.2,
+        "ministral-3-8b": 8.9 - 0.4, "gemma-4-e2b": 5.1 - 0.45, "gemma-4-e4b": 8 - 0.45, "ministral-3-14b": 13.9 - 0.4, "exaone-4.5-33b": 33, "glm-5.3-flash": 320 - 7.2,
     }.items():  # fmt: skip
         found = find_served_model(name)
         assert found is not None
@@ -181,6 +181,18 @@ def test_the_keys_of_an_index_are_kept_beside_the_latent_vectors() -> None:
     assert row_of("a/b", sparse)["cache_per_token"] == str(2 * (512 + 64 + 128))
     shared = {**sparse, "indexer_types": ["full", "shared"]}
     assert row_of("a/b", shared)["cache_per_token"] == str(2 * (512 + 64) + 128)
+
+
+def test_tables_of_which_a_token_needs_a_row_are_memory_and_no_reading() -> None:
+    """Gemma 4 E2B has a table of 262,144 rows of 256 numbers for each of 35 layers."""
+    found = find_served_model("google/gemma-4-E2B-it")
+    assert found is not None
+    assert found.unread_parameters == pytest.approx(262_144 * 256 * 35, rel=1e-3)
+    assert found.parameters - found.unread_parameters == pytest.approx(found.active_parameters)
+    assert found.read_parameters(8) == pytest.approx(2.28e9)
+    tables = {"hidden_size_per_layer_input": 8, "vocab_size_per_layer_input": 1000, "num_hidden_layers": 2}
+    row = row_of("a/b", {"model_type": "gemma4", "text_config": {**tables, "num_kv_shared_layers": 0}})
+    assert float(row["unread_b"]) == pytest.approx(1000 * 8 * 2 / 1e9)
 
 
 def test_an_index_bounds_what_is_read_and_computed_of_long_prompts() -> None:
