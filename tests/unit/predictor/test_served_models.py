@@ -130,7 +130,8 @@ def test_parameters_are_near_the_size_that_names_state() -> None:
         "ernie-4.5-300b-a47b": 300, "ernie-4.5-0.3b": 0.36, "hy3-preview": 295, "solar-open-100b": 102, "a.x-k1": 519,
         "jamba-v0.1": 52, "qwen3.5-9b": 9, "glm-5.3": 744,
         "llama-4-scout-17b-16e": 109, "qwen3.5-35b-a3b": 35, "nemotron-3-ultra-550b-a55b": 550, "glm-4.5v": 106,
-        "ministral-3-8b": 8.9 - 0.4, "gemma-4-e2b": 5.1 - 0.45, "gemma-4-e4b": 8 - 0.45, "ministral-3-14b": 13.9 - 0.4, "exaone-4.5-33b": 33, "glm-5.3-flash": 320 - 7.2,
+        "ministral-3-8b": 8.9 - 0.4, "gemma-4-e2b": 5.1 - 0.45, "gemma-4-e4b": 8 - 0.45,
+        "ministral-3-14b": 13.9 - 0.4, "exaone-4.5-33b": 33, "glm-5.3-flash": 320 - 7.2,
     }.items():  # fmt: skip
         found = find_served_model(name)
         assert found is not None
