@@ -18,7 +18,7 @@ time of an `accel recommend`, for tables of objects that all stay."""
 def main() -> None:
     """Run the command line.
 
-    An error of use is printed as `accel: problem and action` on stderr with exit code 1, or 2 for bad input. An
+    An expected error is printed as `accel: problem and action` on stderr with exit code 1, or 2 for bad input. An
     interrupt gives its exit code alone.
     """
     interrupted = False

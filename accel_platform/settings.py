@@ -4,13 +4,27 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, SecretStr, field_validator, model_validator
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    ModelWrapValidatorHandler,
+    SecretStr,
+    ValidationError,
+    field_validator,
+    model_validator,
+)
+
+from accel_platform.errors import InvalidInput
 
 
 class Settings(BaseModel):
-    """Paths of one installation. `ACCEL_HOME` moves everything, `ACCEL_LOG_URI` only the event log."""
+    """Paths of one installation. `ACCEL_HOME` moves everything, `ACCEL_LOG_URI` only the event log.
+
+    Raises InvalidInput for a variable whose value is no such setting.
+    """
 
     model_config = ConfigDict(extra="forbid", frozen=True, validate_default=True)
 
@@ -49,12 +63,16 @@ class Settings(BaseModel):
         default=100.0, gt=0, description="Requests a second that one API key may send to one worker, on average."
     )
 
-    @model_validator(mode="before")
+    @model_validator(mode="wrap")
     @classmethod
-    def _complete_from_environment(cls, given: dict[str, Any]) -> dict[str, Any]:
+    def _complete_from_environment(cls, given: dict[str, Any], validate: ModelWrapValidatorHandler[Self]) -> Self:
         # By hand, because importing pydantic-settings takes a tenth of a short command.
         variables = {name: os.environ.get(f"ACCEL_{name.upper()}") for name in cls.model_fields}
-        return {name: value for name, value in variables.items() if value} | given
+        try:
+            return validate({name: value for name, value in variables.items() if value} | given)
+        except ValidationError as error:
+            wrong = [f"ACCEL_{str(one['loc'][0]).upper()} is {one['input']!r}: {one['msg']}." for one in error.errors()]
+            raise InvalidInput(" ".join(wrong)) from error
 
     @field_validator("cors_origins", mode="before")
     @classmethod

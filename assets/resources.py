@@ -11,7 +11,7 @@ from pydantic import Field
 from accel_platform.errors import AccelError
 from accel_platform.events import Event, EventLog
 from accel_platform.settings import Settings
-from accel_platform.webhook import WebhookRefused, give_up_text, store_message, post_webhook
+from accel_platform.webhook import WebhookRefused, give_up_text, post_webhook, store_message
 
 _LONGEST_TEXT = 2000
 """Characters of a message to people; the event beside it has the rest."""

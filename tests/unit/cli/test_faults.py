@@ -352,3 +352,24 @@ def test_the_list_of_layers_is_written_whole_or_not_at_all(home: Path) -> None:
     path.write_text("{")
     with pytest.raises(WarehouseDamaged, match=r"^[^\n]*accel db rebuild[^\n]*$"):
         require_current(Settings(home=home))
+
+
+@pytest.mark.parametrize(
+    ("variable", "value", "problem"),
+    [
+        ("ACCEL_RATE_PER_S", "abc", "valid number"),
+        ("ACCEL_RATE_PER_S", "-3", "greater than 0"),
+        ("ACCEL_ENGINE", "flink", "'duckdb' or 'spark'"),
+    ],
+)
+def test_a_variable_that_is_no_such_setting_is_named(
+    variable: str, value: str, problem: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv(variable, value)
+    monkeypatch.setattr(sys, "argv", ["accel", "status"])
+    with pytest.raises(SystemExit) as ended:
+        main()
+    assert ended.value.code == 2
+    [line] = capsys.readouterr().err.splitlines()
+    assert line.startswith(f"accel: {variable} is {value!r}: Input should be")
+    assert problem in line

@@ -13,7 +13,7 @@ from pydantic import SecretStr
 
 from accel_platform.errors import InvalidInput
 from accel_platform.settings import Settings
-from accel_platform.webhook import WebhookRefused, WebhookUnreachable, store_message, post_webhook, resend_messages
+from accel_platform.webhook import WebhookRefused, WebhookUnreachable, post_webhook, resend_messages, store_message
 from webhook_receiver import Receiver
 
 SECRET = "T0KEN-of-the-hook"
