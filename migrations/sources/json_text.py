@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -89,7 +90,8 @@ class _Reader:
         """Return the value of the whole text; of JSON that a script encoded twice, the inner one. Raises ValueError."""
         value = self._decoder.decode(text)
         if isinstance(value, str) and value.lstrip()[:1] in ("{", "["):
-            return self._decoder.decode(value)
+            with suppress(ValueError):  # a text that only begins like JSON
+                return self._decoder.decode(value)
         return value
 
     def scan(self, text: str) -> None:

@@ -394,7 +394,11 @@ def test_layers_keep_what_their_kind_keeps() -> None:
     untold = {**SMALL_TEXT, "layer_types": kinds}
     assert decoder_of(ModelSpec("mm", "minimax", "minimax", "text", config=untold, sequence_length=16)) is None
     compressed = {**SMALL_TEXT, "num_hidden_layers": 2, "layer_types": ["compressed_sparse_attention"] * 2}
-    assert decoder_of(ModelSpec("v4", "deepseek_v4", "deepseek", "text", config=compressed, sequence_length=16)) is None
+    deepseek = _shape("deepseek_v4", **compressed)
+    # A vector of two heads of 16, which holds keys and values at once, and an index key of 128: each for four tokens.
+    vector = 2 * 16
+    assert (deepseek.kept_per_token, deepseek.index_per_token) == (2 * (vector + 128) / 4, 2 * 128 / 4)
+    assert (deepseek.kept_in_window, deepseek.window, deepseek.chosen_tokens) == (2 * vector, 128, 4 * 512)
 
 
 def test_a_window_over_the_whole_context_is_none() -> None:
